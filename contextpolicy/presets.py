@@ -35,7 +35,7 @@ RETRIEVED: Mapping[str, Any] = {
     "references": True,
     "reference_scope": "chat",
     "reference_share": 0.45,
-    "reference_count": 40,
+    "reference_count": 200,
     "reference_floor": 1,
 }
 

@@ -5,14 +5,16 @@ there for each prompt, so that what is erased or withdrawn is in none. Words dec
 where an operator chose a model for it; where nothing clears the floor there is no block at all.
 """
 
+import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from chats.memory.archive import texts_of
 from chats.memory.meaning import Look
+from chats.memory.question import without_greetings
 from chats.memory.recall import Passage, Scope, recall
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record.history import on_path
@@ -28,12 +30,42 @@ SHORT_QUESTION = 5
 # Most characters of one passage, and most of the newest messages that are in the prompt anyway.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
-# Of the chat itself so many times as many passages are looked at: its prompt has some of them.
-OWN_CANDIDATES = 5
+# Of the chat itself so many passages are looked at: its prompt has some of them.
+OWN_CANDIDATES = 600
+# So many of the best passages bring their neighbours, before worse ones are added.
+BEST = 25
+# A neighbour of fewer characters says nothing by itself, unless it answers a question.
+SHORTEST = 20
+# A message that asks nothing brings fewer excerpts, and each shares more words with it.
+STATED_FLOOR, STATED_COUNT = 2, 8
 # What the day, the speaker and the line of an excerpt take.
 ENTRY_TOKENS = 14
 # The weight of a single word that is rare in the person's chats: as two others.
 RARE = 2
+
+
+# The words with which questions and requests begin; then those that stand anywhere in scripts that
+# do not part words by spaces.
+_BEGINNINGS = """
+    what what's who who's whom whose when where which why how did does do is are was were can could
+    would should have has had will tell list show find remind summarise summarize explain describe
+    give name compare recall
+    was wer wem wen wessen wann wo woher wohin welche welcher welches welchen warum wieso wie hat
+    hatte ist sind kannst können nenne zeige zeig sag sage erzähl erkläre liste fasse
+    qui que quoi quand où quel quelle quels quelles pourquoi comment combien dis montre rappelle
+    explique résume qué quién quiénes cuándo dónde cuál cuáles cómo cuánto cuánta cuántos cuántas
+    por dime muestra recuérdame explica resume che cosa chi quando dove quale quali perché come
+    quanto dimmi quem onde qual quais como diga lembre wat waar wanneer welk waarom hoe
+    что кто когда где какой какая какое какие почему как сколько чей скажи покажи напомни расскажи
+    무엇 뭐 누가 누구 언제 어디 어느 왜 어떻게 몇 ما ماذا من متى أين كيف لماذا هل كم
+"""
+_STARTS = frozenset(_BEGINNINGS.split())
+_INSIDE = re.compile(
+    "什么|甚麼|什麼|谁|誰|哪|多少|几|为何|怎么|怎麼|如何|吗|嗎|请问|告诉|列出|总结|"
+    "何|いつ|どこ|どの|どれ|なぜ|どう|教えて|ですか|ますか|"
+    "무엇|누구|언제|어디|알려|습니까|나요|อะไร|ใคร|เมื่อไ|ที่ไหน|ทำไม|อย่างไร"
+)
+_FIRST_WORD = re.compile(r"\W*([\w'’-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +90,15 @@ class ChosenReferences:
     by_words: str = ""
 
 
-def asked_with(question: Message, *, branch: Branch) -> str:
-    """Return what is looked up for a question: a short one brings the message before it."""
-    text = question.text
-    if len(text.split()) >= SHORT_QUESTION or question.seq is None:
+def asked_with(text: str, *, seq: int | None, branch: Branch) -> str:
+    """Return what is looked up for a question: a short one brings the message before it.
+
+    A greeting is short too, and brings none.
+    """
+    is_greeting = not any(map(str.isalnum, without_greetings(text)))
+    if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting:
         return text
-    earlier = on_path(branch, after=0, before=question.seq).filter(
+    earlier = on_path(branch, after=0, before=seq).filter(
         role=Message.Role.USER, excluded=False, erased_at=None
     )
     before = earlier.order_by("-seq").first()
@@ -166,7 +201,7 @@ def find_in_chat(
         branch.chat.owner_id,
         question,
         scope=Scope("chat", branch.chat_id),
-        limit=values.reference_count * OWN_CANDIDATES,
+        limit=OWN_CANDIDATES,
         at=at,
         look=look,
     )
@@ -174,37 +209,68 @@ def find_in_chat(
     passages = left_out(recalled.passages, branch=branch, before=before, sent=sent)
     if not passages:
         return ChosenReferences(note="none", by_words=late)
-    telling = [passage for passage in passages if strength(passage) >= values.reference_floor]
-    filling = Filling(room=room, counter=counter)
-    for passage in telling:
-        start, end = excerpt_range(passage)
-        if len(filling.chosen) == values.reference_count or not filling.add(
-            passage.seq, passage.message_id, passage.text, start, end, passage.score
-        ):
-            break
+    asks = is_question(question)
+    floor = values.reference_floor if asks else max(values.reference_floor, STATED_FLOOR)
+    telling = [passage for passage in passages if strength(passage) >= floor]
+    most = values.reference_count if asks else min(values.reference_count, STATED_COUNT)
+    filling = Filling(room=room, counter=counter, most=most)
+    best, others = telling[:BEST], telling[BEST:]
+    is_open = filling.add_passages(best)
+    if is_open and asks:
+        is_open = filling.add_rows(best, neighbours(best, branch=branch, before=before, sent=sent))
+    if is_open and filling.add_passages(others) and asks:
+        filling.add_rows(others, neighbours(others, branch=branch, before=before, sent=sent))
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
-    asked = {each.seq: each for each in telling if is_question(each.text)}
-    behind = {seq + 1 for seq in asked if seq in filling.chosen} - {*sent, *filling.chosen}
-    answers = on_path(branch, after=0, before=before).filter(
-        seq__in=behind, excluded=False, erased_at=None
-    )
-    for row in answers:
-        text, seq = "\n".join(texts_of(row.parts)), row.seq or 0
-        score = filling.chosen[seq - 1].score
-        if not filling.add(seq, row.pk, text, 0, min(len(text), LONGEST), score):
-            break
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
     return ChosenReferences(ordered, by_words=late)
 
 
+def neighbours(
+    passages: Sequence[Passage], *, branch: Branch, before: int, sent: Collection[int]
+) -> dict[int, Message]:
+    """Return the messages before and behind passages, by seq, that a prompt leaves out."""
+    seqs = {seq + step for seq in (each.seq for each in passages) for step in (-1, 1)}
+    rows = on_path(branch, after=0, before=before).filter(
+        seq__in=seqs.difference(sent), excluded=False, erased_at=None
+    )
+    return {row.seq or 0: row for row in rows}
+
+
 @dataclass(slots=True)
 class Filling:
-    """Excerpts by their seq, and the tokens that are left for more."""
+    """Excerpts by their seq, the tokens that are left for more, and the most excerpts."""
 
     room: int
     counter: TokenCounter
+    most: int
     chosen: dict[int, Reference] = field(default_factory=dict)
+
+    def add_passages(self, passages: Sequence[Passage]) -> bool:
+        """Add passages in their order; return False once one does not fit."""
+        return all(
+            self.add(each.seq, each.message_id, each.text, *excerpt_range(each), each.score)
+            for each in passages
+        )
+
+    def add_rows(self, passages: Sequence[Passage], rows: Mapping[int, Message]) -> bool:
+        """Add the message behind each passage, then the one before; return False once full.
+
+        What answers a question, or says what "it" is, shares no word with the passage.
+        """
+        for step in (1, -1):
+            for passage in passages:
+                row = rows.get(passage.seq + step)
+                if row is None or passage.seq not in self.chosen:
+                    continue
+                text = "\n".join(texts_of(row.parts))
+                answers = step == 1 and is_question(passage.text)
+                if len(text) < SHORTEST and not answers:
+                    continue
+                end = min(len(text), LONGEST)
+                if text and not self.add(row.seq or 0, row.pk, text, 0, end, passage.score):
+                    return False
+        return True
 
     def add(
         self, seq: int, message_id: uuid.UUID | None, text: str, start: int, end: int, score: float
@@ -213,9 +279,10 @@ class Filling:
         if seq in self.chosen or message_id is None:
             return True
         self.room -= self.counter.count(excerpt(text, start, end)) + ENTRY_TOKENS
-        if self.room >= 0:
+        fits = self.room >= 0 and len(self.chosen) < self.most
+        if fits:
             self.chosen[seq] = Reference(message_id, start, end, score=round(score, 4))
-        return self.room >= 0
+        return fits
 
 
 def left_out(
@@ -244,8 +311,13 @@ def excerpt_range(passage: Passage) -> tuple[int, int]:
 
 
 def is_question(text: str) -> bool:
-    """Return True if a text ends with a question."""
-    return text.rstrip().endswith(("?", "？", "؟"))
+    """Return True if a text asks for something: it has a question mark, or begins as a request.
+
+    A request such as "Tell me …" or "列出…" is a question too.
+    """
+    first = _FIRST_WORD.match(text.casefold())
+    starts = first is not None and first.group(1) in _STARTS
+    return starts or any(mark in text for mark in "?？؟") or bool(_INSIDE.search(text))
 
 
 def strength(passage: Passage) -> int:
@@ -270,6 +342,20 @@ def excerpt(text: str, start: int, end: int) -> str:
     before = "… " if start > 0 else ""
     after = " …" if end < len(text) else ""
     return f"{before}{text[start:end].strip()}{after}"
+
+
+def entries_of(
+    found: ChosenReferences, *, is_plain: bool = False, zone: str = ""
+) -> tuple[TextEntry, ...]:
+    """Return chosen references as a prompt would have them, before any turn keeps them."""
+    rows = Message.objects.filter(pk__in=[each.message_id for each in found.references])
+    messages = {row.pk: row for row in rows.select_related("branch__chat")}
+    kept = (
+        TurnReference(message=messages[each.message_id], start=each.start, end=each.end)
+        for each in found.references
+        if each.message_id in messages
+    )
+    return tuple(entry_of(row, is_plain=is_plain, zone=zone) for row in kept)
 
 
 def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:

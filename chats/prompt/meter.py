@@ -12,6 +12,7 @@ from typing import cast
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
 from chats.prompt.outlook import Outlook, fate_of, outlook_on
+from chats.prompt.tail import excerpt_room
 from chats.record import states
 from contextpolicy.engine.assembly import need
 from contextpolicy.engine.budget import compact_mark, prepare_mark
@@ -108,7 +109,7 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
         "summary": layer_words(outlook),
         "pins": ("Pins", pin_words(outlook)),
         "history": ("History", history_words(outlook)),
-        "tail": ("State" if outlook.kept else "Date", tail_words(outlook)),
+        "tail": tail_words(outlook),
         "question": ("Your message", "Its frame; the words you write come on top"),
     }
     if outlook.kept and not tokens.get("summary"):
@@ -119,9 +120,7 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
             for key in ORDER
             if key in why and (tokens.get(key) or key not in OPTIONAL)
         ),
-        MeterPart(
-            "free", "Free", max(limit - sum(tokens.values()), 0), free_words(values, limit=limit)
-        ),
+        MeterPart("free", "Free", max(limit - sum(tokens.values()), 0), room_words(outlook)),
         MeterPart(
             "reserve",
             "Reply reserve",
@@ -169,11 +168,25 @@ def ranges_words(outlook: Outlook, reason: str) -> str:
     return messages(sum(out.to_seq - out.from_seq + 1 for out in found)) if found else ""
 
 
-def tail_words(outlook: Outlook) -> str:
-    """Describe what stands before the question: the state with its dialogue, or a date."""
-    if outlook.kept is None:
-        return "The day of the question"
-    return f"In place of dialogue: {ranges_words(outlook, 'state') or 'none yet'}"
+# The parts of the tail, by the label of their segment.
+TAIL_PARTS = {
+    "preferences": "preferences",
+    "profile": "your instructions",
+    "recent": "messages of other chats",
+    "references": "retrieved context",
+    "date": "the day of the question",
+}
+
+
+def tail_words(outlook: Outlook) -> tuple[str, str]:
+    """Return the label of the tail and what it consists of: a state, or background parts."""
+    if outlook.kept is not None:
+        left = ranges_words(outlook, "state") or "none yet"
+        return "State", f"In place of dialogue: {left}"
+    names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
+    found = [words for name, words in TAIL_PARTS.items() if name in names]
+    words = ", ".join(found) or "further text"
+    return "Date" if names == {"date"} else "Background", f"{words[0].upper()}{words[1:]}"
 
 
 def history_words(outlook: Outlook) -> str:
@@ -184,6 +197,16 @@ def history_words(outlook: Outlook) -> str:
     cut = sum(1 for s in found if fate_of(s).sent == "cut")
     words = f"{messages(len(found))}, from message {found[0].seq:,} on"
     return f"{words}, {cut:,} of them cut" if cut else words
+
+
+def room_words(outlook: Outlook) -> str:
+    """Say what uses the free room, and what happens when it is used up."""
+    values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
+    words = free_words(values, limit=limit)
+    if not excerpt_room(outlook.given, outlook.sent):
+        return words
+    share = int(values.reference_share * limit)
+    return f"{words}. A question uses up to {share:,} for excerpts of earlier messages"
 
 
 def free_words(values: PolicyValues, *, limit: int) -> str:

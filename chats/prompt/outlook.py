@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from chats.memory import references
 from chats.models import Branch, Compaction, PromptText, Receipt, Turn
-from chats.prompt import composition, model_choice, person
+from chats.prompt import composition, model_choice, person, tail
 from chats.record import receipts, states, zones
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
@@ -27,7 +28,7 @@ from contextpolicy.engine.assembly import (
 from contextpolicy.engine.segments import Segment
 from contextpolicy.engine.strategies.entity_state import state_text
 from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.transcript import Background, TextEntry
 
 Sent = Literal["full", "cut", "summary", "none"]
 # The newest turns whose receipts are read: one that waits has none yet.
@@ -151,6 +152,12 @@ def outlook_on(
         branch = moved(branch, to_seq=made.to_seq)
         given = facts_on(branch, choice=choice, asked=answered)
         given, made = composition.with_search(given, branch=branch, choice=choice)
+    asks = question or (engine.text_of(said) if said else "")
+    if asks and (entries := excerpts(branch, asks, given=given, made=made, asked=answered, at=now)):
+        with_entries = replace(given, background=replace(given.background, references=entries))
+        again = composition.ask_engine(with_entries)
+        if isinstance(again, AssembledContext):
+            given, made = with_entries, again
     made = as_kept(made, chat_id=branch.chat_id)
     sent = counted(made, known=known_counts(branch, made=made, given=given))
     return Outlook(
@@ -160,6 +167,34 @@ def outlook_on(
         kept=kept,
         segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
     )
+
+
+def excerpts(
+    branch: Branch,
+    question: str,
+    *,
+    given: ComposeInput,
+    made: AssembledContext,
+    asked: composition.Question,
+    at: datetime,
+) -> tuple[TextEntry, ...]:
+    """Return the excerpts of the chat that a question would bring, found by its words alone."""
+    room = tail.excerpt_room(given, made)
+    if room is None:
+        return ()
+    is_closed = branch.chat.without_memory or not given.values.archive
+    found = references.find_in_chat(
+        branch,
+        question=references.asked_with(question, seq=asked.before, branch=branch),
+        before=asked.before,
+        values=given.values,
+        room=room.tokens,
+        sent=room.sent,
+        is_closed=lambda _: is_closed,
+        counter=given.counter,
+        at=at,
+    )
+    return references.entries_of(found, is_plain=given.values.plain_sections, zone=asked.zone)
 
 
 def facts_on(

@@ -6,12 +6,9 @@ from chats.models import Message, Turn
 from chats.prompt import person
 from chats.prompt.model_choice import ChosenModel
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.budget import compact_mark, in_our_count
+from contextpolicy.engine.budget import in_our_count
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
-
-# The strategies whose history is bounded by the marks.
-WITH_MARKS = frozenset({"dynamic_summary", "sliding_window"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +70,41 @@ def excerpts_due(
     """Return the order to look up excerpts of the chat itself, or None if none are needed.
 
     Looked up once a turn, before its first call, and only if the prompt leaves messages out and has
-    room below the mark at which history is compacted. A program's request that ends with the result
+    room: excerpts never take the place of history. A program's request that ends with the result
     of a tool has no question.
     """
-    values = choice.values
     question = turn.trigger
-    if not (values.reference_share and values.references and question is not None):
+    if question is None or question.role != Message.Role.USER:
         return None
     has_begun = any(message.role != "user" for message in given.steps)
-    if "references" in (turn.tail or {}) or has_begun or question.role != Message.Role.USER:
+    if "references" in (turn.tail or {}) or has_begun:
+        return None
+    room = excerpt_room(given, context)
+    if room is None:
+        return None
+    return TailDue(choice, state=False, references=True, room=room.tokens, sent=room.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class ExcerptRoom:
+    """The tokens that a prompt has left for excerpts, in our count, and the seqs it contains."""
+
+    tokens: int
+    sent: frozenset[int]
+
+
+def excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
+    """Return the room for excerpts of the chat itself; None if the prompt needs or fits none."""
+    values = given.values
+    if not (values.references and values.reference_share):
         return None
     sent = frozenset(segment.seq for segment in context.segments if segment.seq)
     if len(sent) >= given.last_seq:
         return None
-    limit = context.budget.prompt_limit
-    high = compact_mark(values, prompt_limit=limit)
-    if values.strategy not in WITH_MARKS:
-        high = limit
-    wanted = min(int(values.reference_share * limit), high)
-    room = in_our_count(wanted, calibration=given.calibration)
-    free = in_our_count(high, calibration=given.calibration) - context.prompt_tokens
-    room = min(room, free) - HEADING
-    if room < SMALLEST_ROOM:
-        return None
-    return TailDue(choice, state=False, references=True, room=room, sent=sent)
+    share = int(values.reference_share * context.budget.prompt_limit)
+    room = in_our_count(share, calibration=given.calibration)
+    room = min(room, context.budget.limit - context.prompt_tokens) - HEADING
+    return ExcerptRoom(room, sent) if room >= SMALLEST_ROOM else None
 
 
 def notes(turn: Turn, *, choice: ChosenModel) -> list[str]:

@@ -141,7 +141,7 @@ def recorded_of(turn: Turn) -> Recorded:
     if receipt.erased_at is not None:
         raise Unknown("erased")
     values = values_of(receipt.effective_policy)
-    if values.references:
+    if values.references and not values.reference_share:
         raise Unknown("references")
     scope = AuditEvent.objects.filter(scope=f"chat:{chat.pk}")
     if scope.filter(type__in=MARKS, at__gte=receipt.created_at).exists():
@@ -191,7 +191,7 @@ def compare(
         return
     if choice.model.name != recorded.receipt.model_name:
         raise Unknown("model_changed")
-    if choice.values.references:
+    if choice.values.references and not choice.values.reference_share:
         raise Unknown("references")
     if coverage.follows and choice.values == recorded.values:
         # The draft says the same here: what was sent is what it would have sent.

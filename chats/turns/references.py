@@ -149,7 +149,9 @@ def question_of(*, turn: Turn) -> str:
     if question is None:
         return ""
     branch = composition.read_branch(turn)
-    return without_speakers(branch.chat.owner_id, references.asked_with(question, branch=branch))
+    return without_speakers(
+        branch.chat.owner_id, references.asked_with(question.text, seq=question.seq, branch=branch)
+    )
 
 
 def search(
@@ -175,7 +177,7 @@ def search(
     if room is not None:
         found = references.find_in_chat(
             branch,
-            question=references.asked_with(question, branch=branch),
+            question=references.asked_with(question.text, seq=question.seq, branch=branch),
             before=question.seq or branch.last_seq + 1,
             values=values,
             room=room,
@@ -188,7 +190,7 @@ def search(
         return replace(found, by_words=asked.note or found.by_words)
     found = references.find(
         chat=branch.chat,
-        question=references.asked_with(question, branch=branch),
+        question=references.asked_with(question.text, seq=question.seq, branch=branch),
         values=values,
         leave_out=references.in_prompt_anyway(
             branch, covered=active.to_seq if active else 0, window=values.window_size

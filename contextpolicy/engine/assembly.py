@@ -168,9 +168,18 @@ def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
         raise PolicyImpossible(sentence)
     prompt = _Prompt(given)
     choice, fallback = prompt.choose()
+    if isinstance(choice, WindowMove) and prompt.excerpts:
+        # Steps of the turn need the room by now: excerpts leave before history does.
+        prompt = _Prompt(without_excerpts(given))
+        choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove):
         return prompt.window_needed(choice)
     return prompt.assemble(choice, fallback)
+
+
+def without_excerpts(given: ComposeInput) -> ComposeInput:
+    """Return the facts of a prompt without retrieved context."""
+    return replace(given, background=replace(given.background, references=()))
 
 
 def was_compressed(context: AssembledContext) -> bool:
@@ -185,7 +194,7 @@ def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
     taken = context.prompt_tokens
     if values.reference_share:
         # Excerpts take room that is free; they never bring a compaction about.
-        taken -= sum(s.tokens for s in context.segments if s.message_id == "references")
+        taken -= _excerpt_tokens(context.segments)
     tokens = int(taken * given.calibration)
     unfolded = [message for message in given.history if not covers(given.summary, message.seq)]
     turns = len(legal_cuts(unfolded))
@@ -224,17 +233,23 @@ class _Prompt:
         self.maker, self.fixed = self.pieces.maker, self.pieces.fixed
         self.sorted = self.pieces.sorted
         self.entries = Entries(self.sorted.live, make=self.pieces.history)
+        # The tokens of retrieved context that takes free room only.
+        self.excerpts = 0
+        if given.values.reference_share:
+            self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
         """Return the strategy's decision, and why it is not its own: "" if it is."""
         given, taken = self.given, self.fixed.cost
+        limit = self.marks.limit - taken
         ceiling = given.values.window_tokens
         view = HistoryView(
             values=given.values,
             room=Room(
-                self.marks.limit - taken,
-                self.marks.high - taken,
-                self.marks.low - taken,
+                limit,
+                # Excerpts take free room up to the limit; the marks are those of everything else.
+                min(self.marks.high - taken + self.excerpts, max(limit, self.marks.high - taken)),
+                min(self.marks.low - taken + self.excerpts, max(limit, self.marks.low - taken)),
                 NO_CEILING
                 if ceiling is None
                 else in_our_count(ceiling, calibration=given.calibration),
@@ -378,6 +393,10 @@ def tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
     for segment in segments:
         taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
     return taken
+
+
+def _excerpt_tokens(segments: Iterable[Segment]) -> int:
+    return sum(s.tokens for s in segments if s.origin == "tail" and s.message_id == "references")
 
 
 def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:

@@ -19,7 +19,7 @@ LONGEST_PREFIX = 200
 # The headings of a summary, and the characters of one.
 MOST_SECTIONS, LONGEST_SECTION = 10, 60
 # The passages that go along with one question.
-MOST_REFERENCES = 60
+MOST_REFERENCES = 300
 # Of the prompt limit, for excerpts of the chat itself.
 LARGEST_SHARE = 0.9
 # A hundred years.

@@ -300,6 +300,27 @@ def test_excerpts_of_the_chat_itself_need_no_summary() -> None:
         assert (need(facts, composed(facts)).action != "none") == is_needed
 
 
+def test_excerpts_leave_before_history_does() -> None:
+    history = [message(n, "word " * 20) for n in range(1, 9)]
+    background = Background(references=(TextEntry("user", "word " * 720),))
+    values = PolicyValues(
+        strategy="sliding_window",
+        token_budget=1_100,
+        reserve_tokens=100,
+        references=True,
+        reference_share=0.9,
+    )
+    facts = given(history, values=values, background=background)
+    plain = composed(facts)
+    # They may fill the prompt beyond the mark at which history leaves.
+    assert plain.prompt_tokens > 900
+    assert [s.seq for s in plain.segments if s.origin == "history"] == list(range(1, 9))
+    step = message(10, "word " * 200, role="assistant")
+    later = composed(replace(facts, steps=(step,), last_seq=10))
+    assert not [s for s in later.segments if s.message_id == "references"]
+    assert [s.seq for s in later.segments if s.origin == "history"] == list(range(1, 9))
+
+
 @pytest.mark.requirement("S2.4")
 def test_more_turns_than_the_threshold_need_a_summary() -> None:
     values = PolicyValues(turn_threshold=10)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from chats.memory import archive, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
+from chats.prompt.next_context import next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start
@@ -153,6 +155,36 @@ def test_an_answer_comes_along_with_its_question(govern: Callable[..., None], sa
     assert "third alder" in block_of(say("Tell me where the heron of Lake Vogt has its nest."))
 
 
+def test_the_messages_beside_a_match_come_along(govern: Callable[..., None], say: Say) -> None:
+    govern()
+    say("I walked around Lake Vogt with Ines today.", "It is said to be deep.")
+    say("And very cold, we measured four degrees.", "Too cold to swim in, then.")
+    chatter(say)
+
+    block = block_of(say("Who walked around Lake Vogt?"))
+
+    # Neither shares a word with the question; "Noted." and the like are left out.
+    assert "said to be deep" in block
+    assert "Noted." not in block
+
+
+def test_what_asks_nothing_brings_only_a_few_close_matches(
+    govern: Callable[..., None], say: Say
+) -> None:
+    govern(token_budget=6_000)
+    for number in range(14):
+        say(
+            f"The heron of Lake Vogt ate fish number {number} of the day.", "That is a lot of fish."
+        )
+    chatter(say)
+
+    stated = block_of(say("I saw the heron of Lake Vogt again."))
+    asked = block_of(say("What did the heron of Lake Vogt eat?"))
+
+    assert stated.count("ate fish") == references.STATED_COUNT
+    assert asked.count("ate fish") == 14
+
+
 def test_a_long_message_is_given_around_the_match(govern: Callable[..., None], say: Say) -> None:
     govern()
     say("Bread is good. " * 90 + HERON + " Cheese is good." * 90)
@@ -222,3 +254,28 @@ def test_a_slow_search_keeps_no_later_turn_from_its_excerpts(
     settings.REFERENCES_SECONDS = 10
 
     assert HERON in block_of(say(ASKED + " Tell me."))
+
+
+def test_the_context_of_a_question_shows_the_excerpts_it_would_bring(
+    govern: Callable[..., None], say: Say, chat: Chat, client: Client, alice: User, now: datetime
+) -> None:
+    govern(strategy="sliding_window", window_size=4, keep_last_messages=1)
+    say(HERON)
+    chatter(say, 8)
+    client.force_login(alice)
+
+    answer = client.post(
+        f"/api/v1/chats/{chat.pk}/context",
+        {"question": ASKED},
+        content_type="application/json",
+    )
+
+    assert answer.status_code == 200, answer.content
+    ahead = next_context(chat=Chat.objects.get(pk=chat.pk), question=ASKED, now=now)
+    request = say(ASKED, at=chat.updated_at + timedelta(minutes=1))
+    assert HERON in block_of(request)
+    assert [m.content for m in ahead.messages()] == [m.content for m in request.messages]
+    assert HERON in answer.content.decode()
+    # A greeting would bring nothing.
+    greeted = next_context(chat=Chat.objects.get(pk=chat.pk), question="Thanks!", now=now)
+    assert TITLE not in "\n".join(m.content for m in greeted.messages())
