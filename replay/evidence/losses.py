@@ -37,7 +37,7 @@ def look_again(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedU
     branch = Branch.objects.select_related("chat").get(pk=turn.branch_id)
     recalled = recall(
         branch.chat.owner_id,
-        references.asked_with(question, branch=branch),
+        references.asked_with(question.text, seq=question.seq, branch=branch),
         scope=Scope("chat", branch.chat_id),
         limit=MOST_FOUND,
         at=question.created_at,
@@ -75,8 +75,7 @@ def lost_at(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp
         return "floor"
     if len(found.excerpts) >= found.values.reference_count:
         return "rank"
-    looked_at = found.values.reference_count * references.OWN_CANDIDATES
-    return "rank" if rank >= looked_at else "share of the budget"
+    return "rank" if rank >= references.OWN_CANDIDATES else "share of the budget"
 
 
 def is_indexed(message: Message) -> bool:
