@@ -133,7 +133,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"retention_days": 90_000}, "retention_too_long", {"retention_days": 36_500}, "36,500"),
     ({**WINDOW, "retention_days": 2}, "retention_short", {"retention_days": 90}, "2 days"),
-    ({"reference_count": 90}, "too_many_references", {"reference_count": 60}, "60"),
+    ({"reference_count": 400}, "too_many_references", {"reference_count": 300}, "300"),
     (
         {"reference_share": 1.5},
         "reference_share_out_of_range",
@@ -338,7 +338,7 @@ def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None
 def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
     values = {
         **SUMMARY,
-        "reference_count": 90,
+        "reference_count": 400,
         "fold_turns": 9,
         "turn_threshold": 5,
         "keep_last_messages": 60,
@@ -347,7 +347,7 @@ def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
     levels = [each.level for each in judge(values)]
     assert levels == sorted(levels, key=["error", "risk", "note"].index)
     assert {"error", "risk", "note"} == set(levels)
-    codes = {each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 90})}
+    codes = {each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 400})}
     assert codes == {"malformed_policy", "too_many_references"}
 
 

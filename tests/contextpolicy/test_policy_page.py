@@ -299,7 +299,7 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
         turn_threshold="20",
         keep_last_messages="50",
         window_size="10",
-        reference_count="90",
+        reference_count="400",
         token_budget="x",
     )
 
@@ -468,7 +468,7 @@ class TestFiles:
                 "strategy": "not_installed",
                 "budget": 5,
                 "token_budget": "many",
-                "reference_count": 90,
+                "reference_count": 400,
             },
             "locks": ["layout"],
         }

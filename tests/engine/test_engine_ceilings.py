@@ -256,7 +256,7 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"window_tokens": 999}, "window_too_small"),
         ({"pins_tokens": 11_500}, "pins_too_large"),
         ({"references": True, "reference_tokens": 11_500}, "references_too_large"),
-        ({"reference_count": 61}, "too_many_references"),
+        ({"reference_count": 301}, "too_many_references"),
         ({"reference_share": 0.95}, "reference_share_out_of_range"),
         ({"reference_share": -0.1}, "reference_share_out_of_range"),
         ({"question_prefix": "x" * 201}, "question_prefix_too_long"),

@@ -140,7 +140,7 @@ def test_somebody_elses_version_is_shown_field_by_field_and_nothing_is_lost(ines
 
 def test_all_that_cannot_work_is_told_at_once_and_nothing_is_written(ines: Program) -> None:
     made(ines)
-    bad = {"colour": 1, "reference_count": 90}
+    bad = {"colour": 1, "reference_count": 400}
     codes = {"malformed_policy", "too_many_references"}
     bodies = {
         "policies": {"slug": "other", "name": "Other", "values": bad},

@@ -377,7 +377,7 @@ class TestOverREST:
         self, chat: Chat, alice: User, now: datetime
     ) -> None:
         ines = person("ines", POLICY_ADMIN)
-        bad = {"reference_count": 90, "colour": 1}
+        bad = {"reference_count": 400, "colour": 1}
         told = self.asked(ines, chat=str(chat.pk), values=bad).json()
         codes = {each["code"] for each in told["findings"] if each["level"] == "error"}
         assert codes == {"malformed_policy", "too_many_references"}
