@@ -347,7 +347,9 @@ def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
     levels = [each.level for each in judge(values)]
     assert levels == sorted(levels, key=["error", "risk", "note"].index)
     assert {"error", "risk", "note"} == set(levels)
-    codes = {each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 400})}
+    codes = {
+        each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 400})
+    }
     assert codes == {"malformed_policy", "too_many_references"}
 
 
