@@ -3,15 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
 from chats.admin.fresh import FreshSignInAdmin, is_fresh, sign_in_again
+from chats.ground.refusals import NotFound
+from chats.people import invitations
 from contextpolicy import roles
 from contextpolicy.admin.site import actor_of
 from contextpolicy.ledger import record
@@ -23,13 +29,97 @@ else:
     DjangoUserAdmin = UserAdmin
 
 
+class InvitationForm(forms.Form):
+    """The account of a new person."""
+
+    username = forms.CharField(
+        label="Name",
+        max_length=150,
+        help_text="The name to sign in with: letters, digits and @ . + - _",
+    )
+    role = forms.ChoiceField(
+        label="Role", choices=[(name, name) for name in roles.ROLES], initial=roles.USER
+    )
+    groups = forms.ModelMultipleChoiceField(
+        label="Groups",
+        queryset=Group.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Groups decide which policies apply to the person.",
+    )
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        field = self.fields["groups"]
+        if isinstance(field, forms.ModelMultipleChoiceField):
+            field.queryset = Group.objects.exclude(name__in=roles.ROLES).order_by("name")
+
+    def asked(self) -> dict[str, Any]:
+        """Return the name, and the groups with the one of the role."""
+        role = Group.objects.filter(name=self.cleaned_data["role"])
+        groups = [*role, *self.cleaned_data["groups"]]
+        return {"username": self.cleaned_data["username"], "groups": groups}
+
+
 class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     """Accounts and their roles. Nobody but a superuser touches a superuser."""
 
-    refusals = (roles.LastOwner, SecondPersonNeeded)
+    refusals = (roles.LastOwner, SecondPersonNeeded, NotFound)
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
     list_filter = ("is_active", "groups")
     readonly_fields = ("last_login", "date_joined", "is_staff")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of invitations."""
+        page = self.admin_site.admin_view(self.invite)
+        return [path("invite/", page, name="auth_user_invite"), *super().get_urls()]
+
+    def invite(self, request: HttpRequest) -> HttpResponse:
+        """Create or renew an invitation, and list those that are pending.
+
+        Raises PermissionDenied for who may not add people.
+        """
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        if not is_fresh(request):
+            return sign_in_again(request)
+        return self.or_said(request, lambda: self.invitations_page(request))
+
+    def invitations_page(self, request: HttpRequest) -> HttpResponse:
+        """Show the form and the pending invitations, with the link of a new one."""
+        now, actor = timezone.now(), actor_of(request)
+        is_new = request.method == "POST" and "renew" not in request.POST
+        form = InvitationForm(request.POST if is_new else None)
+        made: tuple[User, str] | None = None
+        if request.method == "POST" and not is_new:
+            number = request.POST["renew"][:9]
+            made = invitations.renew(
+                user_id=int(number) if number.isdecimal() else 0, actor=actor, now=now
+            )
+        elif is_new and form.is_valid():
+            try:
+                made = invitations.invite(**form.asked(), actor=actor, now=now)
+            except invitations.InvitationRefused as refusal:
+                form.add_error("username", str(refusal))
+            else:
+                form = InvitationForm()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Invite",
+            "opts": self.opts,
+            "form": form,
+            "pending": invitations.pending(now=now),
+        }
+        if made is not None:
+            address = reverse("login-link", args=[made[1]])
+            context |= {
+                "invited": made[0],
+                "link": f"{settings.PUBLIC_URL}{address}"
+                if settings.PUBLIC_URL
+                else request.build_absolute_uri(address),
+                "expires_at": now + invitations.LIFETIME,
+            }
+        return TemplateResponse(request, "admin/auth/user/invite.html", context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         """Fetch the roles too, in one more query."""

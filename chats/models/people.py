@@ -29,6 +29,8 @@ class LoginLink(Stored):
     token_hash = models.CharField(max_length=64, unique=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
+    # The link of an invitation, with which a new person sets a password.
+    invitation = models.BooleanField(default=False, db_default=False)
 
     def __str__(self) -> str:
         return f"login link {self.pk}"

@@ -85,18 +85,30 @@ class NameTaken(Refusal):
 
 
 @transaction.atomic
-def create_link(*, user: AbstractBaseUser, now: datetime) -> str:
-    """Create a one-time token that signs the person in within `settings.LOGIN_LINK_SECONDS`.
+def create_link(
+    *,
+    user: AbstractBaseUser,
+    now: datetime,
+    actor: str = "system",
+    lifetime: timedelta | None = None,
+    invitation: bool = False,
+) -> str:
+    """Create a one-time token that signs the person in within its lifetime.
 
-    Only its hash is stored; whoever has the token can sign in as the person.
+    The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored; whoever has the
+    token can sign in as the person.
     """
     token = secrets.new_token()
-    expires_at = now + timedelta(seconds=settings.LOGIN_LINK_SECONDS)
+    expires_at = now + (lifetime or timedelta(seconds=settings.LOGIN_LINK_SECONDS))
     LoginLink.objects.create(
-        user_id=user.pk, token_hash=secrets.hash_token(token), expires_at=expires_at
+        user_id=user.pk,
+        token_hash=secrets.hash_token(token),
+        expires_at=expires_at,
+        invitation=invitation,
     )
     data = {"user": user.pk, "expires_at": expires_at.isoformat()}
-    ledger.record("login.link_created", actor="system", now=now, data=data)
+    data |= {"invitation": True} if invitation else {}
+    ledger.record("login.link_created", actor=actor, now=now, data=data)
     return token
 
 
@@ -148,17 +160,19 @@ def change_password(
 ) -> None:
     """Set a new, already validated password.
 
-    The old one is asked for when there is one; without it the sign-in must be fresh. Raises
-    `WrongPassword`, `LoginThrottled` and `ReauthenticationRequired`.
+    The old one is asked for when there is one. A first password needs no other proof: who has none
+    could prove nothing without the server's console. It counts as a fresh sign-in. Raises
+    `WrongPassword` and `LoginThrottled`.
     """
-    if user.has_usable_password():
+    has_one = user.has_usable_password()
+    if has_one:
         confirm_password(user=user, password=old or "", address=address, now=now)
-    else:
-        sessions.require_recent(session=session, now=now)
     with transaction.atomic():
         user.set_password(new)
         user.save(update_fields=["password"])
         ledger.record("password.changed", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
+    if not has_one:
+        sessions.confirm_session(session=session, now=now)
 
 
 def confirm_password(*, user: User, password: str, address: str, now: datetime) -> None:

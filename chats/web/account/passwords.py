@@ -17,7 +17,6 @@ from django.views.decorators.http import require_http_methods
 
 from chats.ground.refusals import Refusal
 from chats.people import sessions, signin
-from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.account.signin import address_of, answer, next_of
 
 
@@ -49,7 +48,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
 def password_change(request: HttpRequest) -> HttpResponse:
     """Set a new password and end every other session.
 
-    The present one shows who sits there; who has none confirms an older sign-in by a new link.
+    The present one confirms the person's identity, if there is one.
     """
     user = cast(User, request.user)
     has_one = user.has_usable_password()
@@ -58,8 +57,6 @@ def password_change(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         now = timezone.now()
         try:
-            if not has_one:
-                confirm_here(request)
             signin.change_password(
                 user=user,
                 old=form.cleaned_data.get("old_password"),
@@ -79,6 +76,6 @@ def password_change(request: HttpRequest) -> HttpResponse:
         "refusal": refusal,
         "next": next_of(request),
         "has_one": has_one,
-        "is_fresh": has_one or is_fresh(request),
+        "is_fresh": True,
     }
     return answer(request, "registration/password_change.html", context, refusal)

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.actions import deletion
 from chats.ground.refusals import Refusal
-from chats.people import sessions, signin
+from chats.people import invitations, sessions, signin
 
 
 class LoginForm(forms.Form):
@@ -72,7 +72,9 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
         except (signin.LinkInvalid, signin.LoginThrottled) as error:
             refusal = error
         else:
-            return enter(request, user)
+            response = enter(request, user)
+            is_new = invitations.is_invitation(token) and not user.has_usable_password()
+            return redirect("password-change") if is_new else response
     return answer(request, "registration/login_link.html", {"refusal": refusal}, refusal)
 
 

@@ -49,25 +49,33 @@ def test_a_password_is_offered_and_explained_to_who_came_by_a_link(by_link: Clie
     assert "Change the password</h1>" in by_link.get("/account/password/").content.decode()
 
 
-def test_after_a_quarter_of_an_hour_a_new_link_confirms_it(by_link: Client, alice: User) -> None:
+def test_a_first_password_needs_no_console_however_old_the_sign_in_is(
+    by_link: Client, alice: User
+) -> None:
     grow_old(by_link)
-    assert 'name="confirm_link"' in by_link.get("/account/password/").content.decode()
-    refused = by_link.post("/account/password/", BOTH)
-    assert "This needs a fresh sign-in" in refused.content.decode()
-    token = signin.create_link(user=alice, now=timezone.now())
-    link = f"http://localhost:8000/login/link/{token}/"
-    by_link.post("/account/password/", {**BOTH, "confirm_link": link})
+    page = by_link.get("/account/password/").content.decode()
+    assert "confirm_link" not in page
+    by_link.post("/account/password/", BOTH)
     alice.refresh_from_db()
     assert alice.check_password(NEW)
+    # It counts as a sign-in; the next change asks for the password.
+    assert by_link.get("/account/confirm/").status_code == 200
+    again = by_link.post("/account/password/", {**BOTH, "old_password": "wrong"})
+    assert again.context["refusal"].code == "wrong_password"
+
+
+def test_the_page_that_asks_leads_to_a_first_password(by_link: Client) -> None:
+    grow_old(by_link)
+    page = by_link.get("/account/confirm/", {"next": "/settings/"}).content.decode()
+    assert 'href="/account/password/?next=' in page
+    assert "manage.py" not in page
 
 
 def test_a_wrong_link_promises_nothing_about_what_was_typed(by_link: Client) -> None:
     grow_old(by_link)
-    refused = by_link.post("/account/password/", {**BOTH, "confirm_link": "no-link"})
+    refused = by_link.post("/account/confirm/", {"confirm_link": "no-link"})
     assert refused.context["refusal"].code == "not_confirmed"
     assert "is still here" not in refused.content.decode()
-    # Browsers get no password back.
-    assert NEW not in refused.content.decode()
 
 
 def test_errors_of_a_new_password_are_tied_to_its_field(by_link: Client) -> None:

@@ -1,0 +1,110 @@
+"""Invitations: who creates them, what the link does, and how they are renewed."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.utils import timezone
+
+from chats.models import LoginLink
+from chats.people.sessions import SIGNED_IN_AT
+from contextpolicy.models import AuditEvent
+from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN
+from tests.contextpolicy.pages import opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+PAGE = "/admin/auth/user/invite/"
+NEW = "correct horse battery staple"
+
+
+@pytest.fixture
+def owner(db: None) -> Client:
+    """The browser of an Owner who has just signed in."""
+    return signed_in(person("olga", OWNER))
+
+
+def link_in(response: object) -> str:
+    found = re.search(r"https?://testserver(/login/link/[\w-]+/)", response.content.decode())  # type: ignore[attr-defined]
+    assert found is not None
+    return found[1]
+
+
+def test_an_invitation_leads_to_an_account_with_role_group_and_password(owner: Client) -> None:
+    sales = Group.objects.create(name="Sales")
+    made = owner.post(PAGE, {"username": "nina", "role": AUDITOR, "groups": [str(sales.pk)]})
+    assert "no-store" in made.headers["Cache-Control"]
+    nina = User.objects.get(username="nina")
+    assert {group.name for group in nina.groups.all()} == {AUDITOR, "Sales"}
+    assert (nina.is_staff, nina.has_usable_password()) == (True, False)
+
+    browser = Client()
+    link = link_in(made)
+    assert browser.get(link).status_code == 200
+    assert browser.post(link).headers["Location"] == "/account/password/"
+    browser.post("/account/password/", {"new_password1": NEW, "new_password2": NEW})
+    nina.refresh_from_db()
+    assert nina.check_password(NEW)
+    assert Client().post(link).headers.get("Location") is None
+    assert "No pending invitations" in opened(owner, PAGE).words
+    row = AuditEvent.objects.filter(type="login.link_created").latest("pk")
+    olga = User.objects.get(username="olga")
+    assert (row.actor, row.data["invitation"]) == (f"user:{olga.pk}", True)
+
+
+def test_a_pending_invitation_is_listed_and_renewed(owner: Client) -> None:
+    first = link_in(owner.post(PAGE, {"username": "nina", "role": OPERATOR}))
+    assert "nina Pending" in opened(owner, PAGE).words
+    LoginLink.objects.update(expires_at=timezone.now() - timedelta(days=1))
+    assert "nina Expired" in opened(owner, PAGE).words
+    nina = User.objects.get(username="nina")
+    second = link_in(owner.post(PAGE, {"renew": str(nina.pk)}))
+    assert first != second
+    assert Client().post(first).headers.get("Location") is None
+    assert Client().post(second).headers["Location"] == "/account/password/"
+    # Who has signed in without setting a password gets another link.
+    assert "nina Used" in opened(owner, PAGE).words
+    third = link_in(owner.post(PAGE, {"renew": str(nina.pk)}))
+    assert Client().post(third).headers["Location"] == "/account/password/"
+
+
+@pytest.mark.parametrize("name", ["olga", "", "a b", "x" * 151, "a\u202eb"])
+def test_a_name_that_cannot_be_used_is_refused_beside_its_field(owner: Client, name: str) -> None:
+    before = User.objects.count()
+    page = owner.post(PAGE, {"username": name, "role": AUDITOR}).content.decode()
+    assert "Nobody was invited" in page
+    assert "invitation-link" not in page
+    assert User.objects.count() == before
+
+
+@pytest.mark.parametrize("target", ["0", "999999", "x", "olga"])
+def test_only_an_invited_person_without_a_password_gets_a_new_link(
+    owner: Client, target: str
+) -> None:
+    known = User.objects.get(username="olga").pk
+    answer = owner.post(PAGE, {"renew": str(known) if target == "olga" else target}, follow=True)
+    assert "invitation-link" not in answer.content.decode()
+    assert not LoginLink.objects.exists()
+
+
+@pytest.mark.parametrize("role", [POLICY_ADMIN, AUDITOR, OPERATOR])
+def test_others_invite_nobody(role: str) -> None:
+    other = signed_in(person("otto", role))
+    assert other.get(PAGE).status_code == 403
+    assert other.post(PAGE, {"username": "nina", "role": OWNER}).status_code == 403
+    assert not User.objects.filter(username="nina").exists()
+
+
+def test_an_old_sign_in_confirms_first(owner: Client) -> None:
+    session = owner.session
+    session[SIGNED_IN_AT] = (timezone.now() - timedelta(minutes=16)).isoformat()
+    session.save()
+    answer = owner.post(PAGE, {"username": "nina", "role": AUDITOR})
+    assert answer.headers["Location"].startswith("/account/confirm/")
+    assert not User.objects.filter(username="nina").exists()
+
+
+def test_the_list_of_people_leads_to_the_page(owner: Client) -> None:
+    assert f'href="{PAGE}"' in owner.get("/admin/auth/user/").content.decode()
