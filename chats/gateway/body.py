@@ -149,6 +149,11 @@ def sorted_out(body: Mapping[str, Any]) -> RequestFields:
     refuse_unsupported(body)
     model = model_in(body)
     stream = flag(body, "stream")
+    tools = tools_of(body)
+    passed = parameters.passed({n: said for n, said in body.items() if n not in OWN})
+    if not tools:
+        # Servers refuse these without tools.
+        passed = {n: said for n, said in passed.items() if n not in parameters.OF_TOOLS}
     return RequestFields(
         model=model,
         stream=stream,
@@ -161,8 +166,8 @@ def sorted_out(body: Mapping[str, Any]) -> RequestFields:
             ),
             default=None,
         ),
-        tools=tools_of(body),
-        parameters=parameters.passed({n: said for n, said in body.items() if n not in OWN}),
+        tools=tools,
+        parameters=passed,
         dropped=parameters.left_out(name for name in body if name not in OWN),
     )
 

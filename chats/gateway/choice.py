@@ -2,7 +2,7 @@
 
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -158,6 +158,29 @@ def listed(*, user: User) -> list[ListedModel]:
     # A model may be good for both, and is listed once.
     known = {entry.name for entry in entries}
     return entries + [each for each in embedding_models(user=user) if each.name not in known]
+
+
+def entry_of(name: str, *, user: User) -> ListedModel:
+    """Return the entry of a name that a request may have, under that name.
+
+    Raises `ModelNotFound` and `TeamInChat`.
+    """
+    entries = {entry.name: entry for entry in listed(user=user)}
+    if name in entries:
+        return entries[name]
+    with suppress(ModelNotFound):
+        meant = wanted(name, user=user)
+        if meant.chat is not None:
+            model = meant.chat.model or next(iter(usable_models()), None)
+            window = window_of(meant.chat, model) if model else None
+            return ListedModel(name, window, "chat")
+        if meant.model is not None and meant.model.slug in entries:
+            return replace(entries[meant.model.slug], name=name)
+    try:
+        spec = embedding_model(name, user=user)
+    except (MakesNoEmbeddings, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
+        raise ModelNotFound(model=name) from None
+    return ListedModel(name, spec.window, spec.provider)
 
 
 def embedding_models(*, user: User) -> list[ListedModel]:

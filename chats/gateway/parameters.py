@@ -35,6 +35,8 @@ CHAT = frozenset(
         *("use_beam_search", "xtc_probability", "xtc_threshold"),
     }
 )
+# Parameters that only a request with tools may have.
+OF_TOOLS = frozenset({"parallel_tool_calls", "tool_choice"})
 EMBEDDINGS = frozenset(
     {
         *("dimensions", "encoding_format", "input", "model", "user"),

@@ -23,6 +23,7 @@ from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import hashes_of, room_of
 from chats.gateway.identity import INVALID, Identity
 from chats.gateway.recognition import PathMatch, Request, find
+from chats.gateway.side_calls import is_side_call
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
@@ -41,7 +42,7 @@ from chats.turns.start import (
     title_from,
 )
 from chats.turns.statements import PERSON_LOCK
-from contextpolicy.engine.messages import ToolCallPart
+from contextpolicy.engine.messages import TextPart, ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from speed import prepared
 
@@ -89,6 +90,8 @@ class Sent:
                 return row.room
             return room_of(owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk))
         source = "" if known.source.startswith(INVALID) else known.source
+        if is_side_call(self.conversation, tools=self.client.get("tools")):
+            source = f"side:{source}"
         return room_of(
             owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
         )
@@ -236,7 +239,13 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     What programs say tells nothing of its owner, and nothing of the owner is told there. Raises
     `TooManyChats`.
     """
-    first = first_words(item.text for item in sent.conversation.items if item.role == "user")
+    first = first_words(
+        part.text
+        for item in sent.conversation.items
+        if item.role == "user"
+        for part in item.parts
+        if isinstance(part, TextPart)
+    )
     title = title_from(first) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True

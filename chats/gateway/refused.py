@@ -1,6 +1,6 @@
 """Refusals of requests to /v1; the door gives them OpenAI's form."""
 
-from chats.ground.refusals import Refusal
+from chats.ground.refusals import NotFound, Refusal
 
 
 class InvalidRequest(Refusal):
@@ -82,6 +82,15 @@ class WrongMethod(Refusal):
     code = "method_not_allowed"
     status = 405
     sentence = "This address takes {allowed} requests only."
+
+
+class UnknownAddress(NotFound):
+    """An address below /v1 does not exist."""
+
+    sentence = (
+        "{path} does not exist here. There are GET /v1/models and /v1/models/{{name}}, and POST"
+        " /v1/chat/completions, /v1/responses, /v1/responses/compact and /v1/embeddings."
+    )
 
 
 class BodyTooLarge(Refusal):

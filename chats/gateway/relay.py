@@ -29,7 +29,7 @@ from chats.gateway.refused import DatabaseUnavailable
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
-from chats.models import Receipt, Turn
+from chats.models import Branch, Receipt, Turn
 from chats.people import keys
 from chats.streams import connection
 from chats.streams.follow import (
@@ -311,12 +311,26 @@ def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
 
 
 def status_of(receipt: Receipt | None) -> str:
-    """Say what a prompt had: `full`, `summarised`, `windowed`, or `pending` a summary."""
+    """Return the state of a prompt: `full`, `summarised`, `windowed`, or `pending` a summary.
+
+    `pending`: messages are left out, and a summary of them can follow.
+    """
     if receipt is None:
         return "none"
     if any(segment[0] == "summary" for segment in receipt.segments):
         return "summarised"
     waits = receipt.compaction_need.get("action") in ("prepare", "swap")
     if receipt.left_out:
-        return "pending" if waits else "windowed"
+        return "pending" if waits and is_summarised(receipt.turn_id) else "windowed"
     return "full"
+
+
+def is_summarised(turn_id: uuid.UUID) -> bool:
+    """Return True if summaries are written in the chat of a turn.
+
+    There are none while a chat is provisional, and none on a branch whose client leaves messages
+    out itself or whose compaction is paused.
+    """
+    branch = Branch.objects.select_related("chat").get(turns=turn_id)
+    is_left_alone = branch.client_windowed or branch.compaction_paused
+    return not is_left_alone and not branch.chat.is_provisional

@@ -122,8 +122,10 @@ class ResponseForm:
         found = [message(self.message_id, reply.text, status=status_of(reply))]
         if not reply.text:
             found = []
-        if own := own_fields(reply):
-            found.append(reasoning(self.id.replace("resp_", "rs_", 1), own))
+        own = own_fields(reply)
+        if own or reply.thoughts:
+            item_id = self.id.replace("resp_", "rs_", 1)
+            found.append(reasoning(item_id, own, thoughts=reply.thoughts))
         for number, call in enumerate(reply.calls):
             item = offered.written(call, forms=self.forms)
             item = {**read_extras(call.get("extra", "")).call, **item}
@@ -164,18 +166,18 @@ class ResponseForm:
         return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
 
 
-def reasoning(item_id: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the item that carries what the model's server wants back with the calls behind it.
+def reasoning(item_id: str, own: Mapping[str, Any], *, thoughts: str) -> dict[str, Any]:
+    """Return the item with a reply's thoughts, and the fields that its server wants back.
 
-    Programs send such items back as they are, and read nothing in them.
+    Clients show the summary, and return the encrypted content unchanged.
     """
     sealed = base64.b64encode(json.dumps(own).encode()).decode()
     return {
         "id": item_id,
         "type": "reasoning",
         "status": "completed",
-        "summary": [],
-        "encrypted_content": f"{FIELDS_MARK}{sealed}",
+        "summary": [{"type": "summary_text", "text": thoughts}] if thoughts else [],
+        "encrypted_content": f"{FIELDS_MARK}{sealed}" if own else None,
     }
 
 

@@ -41,6 +41,8 @@ def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
     passed = parameters.passed(others)
     given = offered.read(sent)
     passed |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
+    if not given.tools:
+        passed = {name: said for name, said in passed.items() if name not in parameters.OF_TOOLS}
     return RequestFields(
         model=asked.model,
         stream=asked.stream,

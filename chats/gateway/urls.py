@@ -1,6 +1,6 @@
 """The addresses of the gateway, below /v1/."""
 
-from django.urls import path, register_converter
+from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
 
 from chats.gateway import embedding_views, response_views, views
@@ -9,7 +9,7 @@ from chats.gateway import embedding_views, response_views, views
 class ModelName(StringConverter):
     """The name of a model or a policy."""
 
-    regex = r"[A-Za-z0-9._:-]{1,200}"
+    regex = r"[A-Za-z0-9._:/@+-]{1,200}"
 
 
 register_converter(ModelName, "model")
@@ -21,4 +21,5 @@ urlpatterns = [
     path("responses", response_views.responses),
     path("responses/compact", response_views.compact),
     path("embeddings", embedding_views.embeddings),
+    re_path("^.*$", views.unknown_address),
 ]

@@ -27,7 +27,7 @@ from chats.gateway import (
     wire,
 )
 from chats.gateway.conversation import Conversation
-from chats.gateway.refused import DatabaseUnavailable, ModelNotFound, NoKey, WrongMethod
+from chats.gateway.refused import DatabaseUnavailable, NoKey, UnknownAddress, WrongMethod
 from chats.ground import databases, rates
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
@@ -37,6 +37,8 @@ from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempote
 from chats.streams.follow import row_of
 
 SCOPE = "gateway"
+# Characters of an unknown address that its refusal repeats.
+LONGEST_PATH = 200
 View = Callable[..., HttpResponseBase]
 
 
@@ -105,12 +107,18 @@ def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 @gateway("GET")
 def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
-    """Return one entry of the list. Raises `ModelNotFound`."""
+    """Return the model that a name stands for; each name that a request may have is accepted.
+
+    Raises `ModelNotFound` and `TeamInChat`.
+    """
     del request
-    for entry in choice.listed(user=key.owner):
-        if entry.name == name:
-            return JsonResponse(model_json(entry))
-    raise ModelNotFound(model=name)
+    return JsonResponse(model_json(choice.entry_of(name, user=key.owner)))
+
+
+@csrf_exempt  # nothing happens here
+def unknown_address(request: HttpRequest) -> HttpResponseBase:
+    """Refuse an unknown address, and name the addresses that exist."""
+    return refused(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
 def model_json(entry: choice.ListedModel) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
-from contextpolicy.engine.extras import read_extras
+from contextpolicy.engine.extras import THOUGHTS, read_extras
 
 DONE = "data: [DONE]\n\n"
+# The usual name of the field with a model's thoughts.
+REASONING = "reasoning_content"
 FINISHES = {
     Message.Finish.TOOL_CALLS: "tool_calls",
     Message.Finish.LENGTH: "length",
@@ -68,7 +70,6 @@ class Reply:
     calls: Sequence[Mapping[str, str]]
     finish: str
     usage: Mapping[str, int]
-    # Sent only with calls whose server wants them back.
     thoughts: str = ""
 
 
@@ -101,9 +102,9 @@ def completion(reply: Reply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = calls(reply)
-        message |= own_fields(reply)
     elif message["content"] is None:
         message["content"] = ""
+    message |= fields_beside(reply)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
     return {
         "id": reply.id,
@@ -130,6 +131,13 @@ def written_call(call: Mapping[str, str]) -> dict[str, Any]:
         "arguments": call["arguments"],
     }
     return {**own, "id": call["call_id"], "type": "function", "function": function}
+
+
+def fields_beside(reply: Reply) -> dict[str, Any]:
+    """Return the thoughts of a reply, and the fields that its server wants back with its calls."""
+    own = own_fields(reply)
+    thoughts = {REASONING: reply.thoughts} if reply.thoughts and not {*own} & {*THOUGHTS} else {}
+    return {**thoughts, **own}
 
 
 def own_fields(reply: Reply) -> dict[str, Any]:
@@ -202,8 +210,8 @@ class Chunks:
     def ending(self, reply: Reply) -> str:
         """Return the calls, the end and, if it was asked for, the usage."""
         made = [{"index": n, **call} for n, call in enumerate(calls(reply))]
-        own = own_fields(reply)
-        pieces = self.piece(own) if own else ""
+        fields = fields_beside(reply)
+        pieces = self.piece(fields) if fields else ""
         pieces += self.piece({"tool_calls": made}) if made else ""
         pieces += self.piece({}, finish=reply.finish)
         if self.include_usage:

@@ -29,8 +29,9 @@ from chats.turns.events import started_event
 from contextpolicy.engine import names
 from speed import prepared
 
-# A text that is one block in tags.
+# A text that is one block in tags, and a block of a client within a text.
 IN_TAGS = re.compile(r"\s*<([\w-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
+TAGGED = re.compile(r"<([A-Za-z]+(?:[_-][A-Za-z]+)+)(?:\s[^<>]*)?>.*?</\1>", re.DOTALL)
 
 
 class ChatBusy(Refusal):
@@ -267,13 +268,14 @@ def title_from(text: str) -> str:
 
 
 def first_words(texts: Iterable[str]) -> str:
-    """Return the first of some texts that somebody wrote, or the first; empty without any.
+    """Return the first of some texts that a person wrote, or the first; empty without any.
 
-    Coding agents send what they tell the model of their surroundings as messages of their own, each
-    one block in tags.
+    Coding agents describe their surroundings in blocks such as `<environment_context>`, as messages
+    or within a message; these blocks are removed.
     """
     spoken = [text for text in texts if text.strip()]
-    return next((text for text in spoken if not IN_TAGS.fullmatch(text)), "".join(spoken[:1]))
+    written = (TAGGED.sub("", text).strip() for text in spoken if not IN_TAGS.fullmatch(text))
+    return next((text for text in written if text), "".join(spoken[:1]))
 
 
 def retry(

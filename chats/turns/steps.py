@@ -403,7 +403,8 @@ def end(
         **({} if turn.client is None else {"client": {}}),
         **RELEASED,
     )
-    chat.updated_at, chat.unread = now, True
+    # A reply to an API client waits for no person.
+    chat.updated_at, chat.unread = now, chat.unread or turn.client is None
     prepared.save(chat, "updated_at", "unread", "accepted_count")
     # Before the ledger's head is locked: an erasure locks the memory first, then the heads.
     if reply is not None and not ending.error_code:

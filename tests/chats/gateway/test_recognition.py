@@ -247,9 +247,12 @@ def test_an_id_names_the_room_and_the_messages_the_place(program: Program) -> No
     header = {"X-Session-Id": "agent"}
     parent = program.talk(["Plan it"], headers=header)
     lines = [program.talk([f"Part {n}"], headers=header) for n in range(5)]
-    title = program.ask([user("Write a title for this chat")], headers=header)
     chat = Chat.objects.get()
-    assert (decision(title), Branch.objects.count()) == ("branch", 7)
+    one_more = program.ask([user("Write a poem")], headers=header)
+    assert (decision(one_more), Branch.objects.filter(chat=chat).count()) == ("branch", 7)
+    # A call for a title gets a separate chat.
+    title = program.ask([user("Write a title for this chat")], headers=header)
+    assert (decision(title), title.chat == chat) == ("new", False)
     for n, line in enumerate(lines):
         assert decision(program.ask([*line, user(f"More of {n}")], headers=header)) == "continue"
         assert len(program.prompt) == 3

@@ -1,0 +1,34 @@
+"""Recognises the calls that a client makes about a conversation, such as one for its title.
+
+Clients send them under the session id of the conversation. They get a separate chat, so that
+the conversation keeps its title and its branch.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from chats.gateway.conversation import Conversation
+
+_ABOUT = r"(?:conversation|chat|session|thread|discussion|dialogue|message|query|prompt)"
+_ASKS = re.compile(
+    rf"\btitle generator\b"
+    rf"|\b(?:generate|create|write|suggest|come up with|produce)\b[^.\n]{{0,80}}"
+    rf"\b(?:title|tags|follow-?up questions)\b[^.\n]{{0,80}}\b{_ABOUT}\b"
+    rf"|\bisNewTopic\b"
+    rf"|\b(?:summari[sz]e|title)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}\b(?:words|characters)\b",
+    re.IGNORECASE,
+)
+# Characters at the beginning of a text that are read.
+MOST_READ = 2_000
+
+
+def is_side_call(said: Conversation, *, tools: Sequence[Any] | None) -> bool:
+    """Return True if a request asks for a title, tags or the like.
+
+    Such a request has no reply and no tools, and its system text or first message says so.
+    """
+    if tools or any(item.role == "assistant" for item in said.items):
+        return False
+    first = next((item.text for item in said.items if item.role == "user"), "")
+    return any(_ASKS.search(text[:MOST_READ]) for text in (*said.system, first))

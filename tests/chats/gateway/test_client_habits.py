@@ -1,0 +1,184 @@
+"""What coding agents and chat clients do apart from plain conversations."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from chats.gateway.conversation import Conversation, Item
+from chats.gateway.side_calls import is_side_call
+from chats.models import Branch, Chat
+from chats.providers.base import Finished, ReasoningDelta, TextDelta
+from chats.turns.start import first_words
+from contextpolicy.engine.messages import TextPart
+from contextpolicy.models import ModelSpec
+from tests.chats.compaction.conftest import SetPolicy
+from tests.chats.gateway.conftest import TOOLS, Program, assistant, system, user
+
+SESSION = {"X-Session-Id": "ses_1"}
+TITLE_CALLS = [
+    [system("You are a title generator."), user("How do I bake bread?")],
+    [user("Generate a title for this conversation:\n"), user("How do I bake bread?")],
+    [user("### Task:\nGenerate a concise, 3-5 word title summarizing the chat history.")],
+    [system("Analyze this message. Extract isNewTopic and a title."), user("How do I bake bread?")],
+    [user("Suggest 3 follow-up questions for this discussion.")],
+]
+
+
+@pytest.mark.parametrize("asked", TITLE_CALLS, ids=range(len(TITLE_CALLS)))
+def test_a_title_call_does_not_open_the_conversation(
+    program: Program, asked: list[dict[str, Any]]
+) -> None:
+    side = program.ask(asked, headers=SESSION)
+    first = program.ask([user("How do I bake bread?")], headers=SESSION)
+
+    assert first.chat != side.chat
+    assert first.chat.title == "How do I bake bread?"
+    assert first.headers["X-Context-Decision"] == "new"
+    again = [user("How do I bake bread?"), assistant(first.text), user("With rye?")]
+    assert program.ask(again, headers=SESSION).chat == first.chat
+    # A later title call neither joins nor branches the conversation.
+    program.ask(asked, headers=SESSION)
+    assert Branch.objects.filter(chat=first.chat).count() == 1
+
+
+def items(*texts: str) -> tuple[Item, ...]:
+    """Messages of a user."""
+    return tuple(Item("user", (TextPart(text),)) for text in texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How do I write a title page in LaTeX?",
+        "What is the title of the book by Sebald about Austerlitz?",
+        "Summarise the French revolution in 100 words",
+        "Tag my photos",
+    ],
+)
+def test_a_question_with_such_words_is_a_conversation(text: str) -> None:
+    assert not is_side_call(Conversation((), items(text)), tools=None)
+
+
+def test_a_request_with_tools_or_replies_is_a_conversation() -> None:
+    said = items("Generate a title for this conversation")
+    assert is_side_call(Conversation((), said), tools=())
+    assert not is_side_call(Conversation((), said), tools=TOOLS)
+    reply = Item("assistant", (TextPart("Bread"),))
+    assert not is_side_call(Conversation((), (*said, reply, *said)), tools=None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        (["<system-reminder>Be brief.</system-reminder>\nFix the login"], "Fix the login"),
+        (["<environment_context>\n<cwd>/x</cwd>\n</environment_context>", "Fix it"], "Fix it"),
+        (["Fix it\n<system-reminder>\nToday is\n</system-reminder>"], "Fix it"),
+        (
+            ["<user_instructions a='1'>x</user_instructions>", "<b>bold</b> text"],
+            "<b>bold</b> text",
+        ),
+        (["<system-reminder>only</system-reminder>"], "<system-reminder>only</system-reminder>"),
+        ([], ""),
+    ],
+)
+def test_tagged_parts_are_no_title(texts: list[str], first: str) -> None:
+    assert first_words(texts) == first
+
+
+def test_tagged_parts_of_one_message_are_no_title(program: Program) -> None:
+    parts = [
+        {"type": "text", "text": "<system-reminder>Be brief.</system-reminder>"},
+        {"type": "text", "text": "Fix the login"},
+    ]
+    assert program.ask([user(parts)]).chat.title == "Fix the login"
+
+
+def test_a_chat_that_only_a_client_uses_is_not_unread(program: Program) -> None:
+    program.talk(["One", "Two"])
+    assert not Chat.objects.get().unread
+
+
+def test_an_unread_reply_stays_unread_beside_a_client(program: Program) -> None:
+    program.talk(["One"])
+    Chat.objects.update(unread=True)
+    program.ask([user("One"), assistant("reply 1"), user("Two")])
+    assert Chat.objects.get().unread
+
+
+@pytest.mark.parametrize("tools", [[], None])
+def test_without_tools_their_parameters_are_left_out(program: Program, tools: Any) -> None:
+    program.ask([user("Hi")], tools=tools, tool_choice="auto", parallel_tool_calls=True)
+    (request,) = program.requests
+    assert request.tools == ()
+    assert not {"tool_choice", "parallel_tool_calls"} & {*request.parameters}
+
+
+def test_with_tools_their_parameters_are_passed_on(program: Program) -> None:
+    ModelSpec.objects.update(supports_tools=True)
+    program.ask([user("Hi")], tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    (request,) = program.requests
+    assert request.parameters["tool_choice"] == "required"
+    assert request.parameters["parallel_tool_calls"] is False
+
+
+@pytest.mark.parametrize("method", ["get", "post", "delete"])
+@pytest.mark.parametrize("path", ["completions", "conversations/x", "", "models/"])
+def test_an_unknown_address_names_those_that_exist(db: None, method: str, path: str) -> None:
+    answer = getattr(Client(), method)(f"/v1/{path}")
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    assert error["code"] == "not_found"
+    assert "/v1/chat/completions" in error["message"]
+
+
+@pytest.mark.parametrize("kind", ["slug", "name", "chat"])
+def test_a_model_is_found_by_each_name_that_a_request_may_have(
+    program: Program, chat: Chat, kind: str
+) -> None:
+    ModelSpec.objects.update(name="acme/demo-1.5@large")
+    name = {"slug": "demo", "name": "acme/demo-1.5@large", "chat": f"chat:{chat.pk}"}[kind]
+    client = Client(headers={"Authorization": f"Bearer {program.secret}"})
+    answer = client.get(f"/v1/models/{name}")
+    assert (answer.status_code, answer.json()["id"]) == (200, name)
+    assert answer.json()["context_window"] > 0
+    missing = client.get("/v1/models/none")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+THINKING = (ReasoningDelta("Flour, water."), TextDelta("Bread."), Finished("stop"))
+
+
+def test_thoughts_are_passed_on(program: Program) -> None:
+    whole = program.ask([user("What?")], *THINKING)
+    message = whole.json["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Bread.", "Flour, water.")
+
+    streamed = program.ask([user("What else?")], *THINKING, stream=True)
+    deltas = [chunk["choices"][0]["delta"] for chunk in streamed.chunks if chunk["choices"]]
+    assert [d["reasoning_content"] for d in deltas if "reasoning_content" in d] == ["Flour, water."]
+    plain = program.ask([user("And?")])
+    assert "reasoning_content" not in plain.json["choices"][0]["message"]
+
+
+def test_thoughts_are_passed_on_in_responses(program: Program) -> None:
+    response = program.open({"model": "demo", "input": "What?"}, path="responses")
+    program.work(response["X-Context-Report-Id"], *THINKING)
+    output = program.close(response).json["output"]
+    (thought,) = [item for item in output if item["type"] == "reasoning"]
+    assert thought["summary"] == [{"type": "summary_text", "text": "Flour, water."}]
+    assert thought["encrypted_content"] is None
+
+
+def test_pending_is_reported_only_if_a_summary_can_follow(
+    program: Program, set_policy: SetPolicy
+) -> None:
+    set_policy(token_budget=2000, reserve_tokens=300)
+    long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
+    said = program.talk([f"Question {number}. {long}" for number in range(16)])
+    waiting = program.ask([*said, user("Go on")])
+    assert waiting.headers["X-Context-Status"] == "pending"
+
+    Branch.objects.update(compaction_paused=True)
+    said += [user("Go on"), assistant(waiting.text)]
+    assert program.ask([*said, user("Then?")]).headers["X-Context-Status"] == "windowed"
