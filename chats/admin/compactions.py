@@ -1,7 +1,7 @@
 """The administration's pages of compactions: numbers and hashes of each, and actions.
 
-No page here prints a summary, a focus or a remark. An administrator who approves here decides by
-the numbers; the words are for the chat's owner.
+No page here prints a summary, a focus or a remark. Who may approve a summary reads it on the page
+of its review, after a reason.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from chats.admin.compaction_deeds import DEEDS, OPERATES, CompactionDeeds, person
+from chats.admin.compaction_deeds import DEEDS, OPERATES, person
 from chats.admin.confirm import confirmation, each
 from chats.admin.records import DASHBOARD_LOOKUPS
+from chats.admin.summary_review import SummaryReviewAdmin
 from chats.admin.words import RUNGS, as_table, balance_table
 from chats.compaction import pauses
 from chats.compaction.cursor import cursor_of
@@ -30,8 +31,8 @@ from contextpolicy.admin.site import actor_of
 from contextpolicy.engine.factscan import KINDS
 
 
-class CompactionAdmin(CompactionDeeds):
-    """Compactions: range, state, numbers and hashes; never the summary."""
+class CompactionAdmin(SummaryReviewAdmin):
+    """Compactions: range, state, numbers and hashes. A summary is on the page of its review."""
 
     actions = ("reset_breaker", "approve_waiting", "reject_waiting", *DEEDS)
     list_display = (
@@ -52,6 +53,7 @@ class CompactionAdmin(CompactionDeeds):
     list_select_related = ("branch",)
     ordering = ("-created_at",)
     fields = (
+        "review",
         "words",
         "id",
         "chat",

@@ -1,5 +1,6 @@
 """Compactions in the administration: numbers in words, and actions that ask first."""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -8,11 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from chats.admin.compaction_deeds import DEEDS
 from chats.compaction import maintain
 from chats.compaction.people import controls
 from chats.models import Branch, Chat, Compaction
+from chats.people import keys
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -277,3 +280,85 @@ def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model:
     assert ModelSpec.objects.get(pk=demo_model.pk).learned_window is None
     event = AuditEvent.objects.get(type="model.limit_reset")
     assert (event.data["from"], event.actor[:5]) == (4000, "user:")
+
+
+REVIEW = "/admin/chats/compaction/review/?compaction={}"
+REASON = "Complaint 2026-118 about a wrong summary"
+
+
+def test_an_approver_reads_summary_and_sources_after_a_reason(
+    policy_admin: Client, draft: Draft, long_chat: Chat
+) -> None:
+    row = draft()
+    address = REVIEW.format(row.pk)
+    first = row.branch.messages.get(seq=1).text
+    assert address in policy_admin.get(f"{LIST}{row.pk}/change/").content.decode().replace(
+        "&amp;", "&"
+    )
+    closed = policy_admin.get(address).content.decode()
+    assert "Give a reason" in closed
+    assert row.text[:40] not in closed
+    policy_admin.post(address, {"reason": "short"})
+    assert "Give a reason" in policy_admin.get(address).content.decode()
+    assert not AuditEvent.objects.filter(type__startswith="content.").exists()
+
+    policy_admin.post(address, {"reason": REASON})
+    page = opened(policy_admin, address)
+    assert " ".join(row.text.split())[:40] in page.words
+    assert " ".join(first.split())[:40] in page.words
+    rows = AuditEvent.objects.filter(type__startswith="content.").order_by("pk")
+    kinds = list(rows.values_list("type", flat=True))
+    assert kinds == ["content.opened", "content.read"]
+
+    answer = policy_admin.post(address, {"approve": "1"}, follow=True)
+    assert "The summary was approved" in answer.content.decode()
+    assert in_force(long_chat) == row
+
+
+def test_a_review_can_end_with_a_rejection(policy_admin: Client, draft: Draft) -> None:
+    row = draft()
+    policy_admin.post(REVIEW.format(row.pk), {"reject": "1", "remark": "Wrong name"})
+    row.refresh_from_db()
+    assert (row.status, row.remark) == ("rejected", "Wrong name")
+    gone = policy_admin.get(REVIEW.format(row.pk), follow=True).content.decode()
+    assert "no longer waits for approval" in gone
+
+
+@pytest.mark.parametrize("key", ["", "x", "00000000-0000-0000-0000-000000000000"])
+def test_a_review_of_nothing_leads_to_the_list(policy_admin: Client, key: str) -> None:
+    assert policy_admin.get(REVIEW.format(key)).headers["Location"] == LIST
+
+
+def test_only_who_may_approve_reads_it(draft: Draft) -> None:
+    row = draft()
+    auditor = signed_in(person("audrey", AUDITOR))
+    assert auditor.get(REVIEW.format(row.pk)).status_code == 403
+    assert not AuditEvent.objects.filter(type__startswith="content.").exists()
+
+
+def test_a_policy_that_asks_the_owner_shows_the_administrator_nothing(
+    policy_admin: Client, draft: Draft
+) -> None:
+    row = draft("owner")
+    answer = policy_admin.post(REVIEW.format(row.pk), {"reason": REASON}, follow=True)
+    assert "does not let you approve" in answer.content.decode()
+    assert not AuditEvent.objects.filter(type__startswith="content.").exists()
+
+
+def test_programs_of_approvers_read_it_with_a_reason(draft: Draft) -> None:
+    row = draft()
+    paula = person("paula", POLICY_ADMIN)
+    _, secret = keys.create_key(
+        owner=paula, name="review", scopes=("audit:read",), now=timezone.now()
+    )
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    address = f"/api/v1/summaries/{row.pk}/review"
+    refused = client.post(address, "{}", content_type="application/json")
+    assert refused.json()["error"]["code"] == "reading_not_open"
+    body = json.dumps({"reason": REASON})
+    found = client.post(address, body, content_type="application/json").json()
+    assert found["text"] == row.text
+    assert found["sources"][0]["seq"] == row.from_seq
+    assert AuditEvent.objects.filter(type="content.read").count() == 1
+    again = client.post(address, "{}", content_type="application/json")
+    assert again.status_code == 200

@@ -112,6 +112,7 @@ MATRIX = {
     "policies_lint": "policy:read",
     "policies_export": "policy:read",
     "policies_import": "policy:write",
+    "summaries_review": "audit:read",
     "policies_recommended_create": "policy:write",
     "policies_recommended_list": "policy:read",
     "policies_versions_list": "policy:read",

@@ -1,0 +1,91 @@
+"""Shows a summary that waits for approval next to its sources, to the administrator who decides.
+
+Reading another person's chat needs a reason, which the audit log has before anything is shown.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+
+from chats.compaction.people import rights
+from chats.compaction.people.approve import NotWaiting
+from chats.ground.refusals import NotFound
+from chats.memory.archive import texts_of
+from chats.models import Compaction
+from chats.record import reading
+from chats.record.history import on_path
+
+# A summary has at most so many new sources; of more the newest are shown.
+MOST_SOURCES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySource:
+    """A message that a summary covers."""
+
+    seq: int
+    said_by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryReview:
+    """A waiting summary, the earlier summary that it continues, and the messages since then.
+
+    `left_out`: so many older messages are not among `sources`.
+    """
+
+    compaction: Compaction
+    text: str
+    earlier: str
+    sources: Sequence[SummarySource]
+    left_out: int
+
+
+def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
+    """Return a summary that waits for the person's approval.
+
+    Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and what `model_choice.choose` raises.
+    """
+    rows = Compaction.objects.select_related("branch__chat__owner", "previous")
+    row = rows.filter(pk=compaction_id, branch__chat__deleted_at=None).first()
+    if row is None:
+        raise NotFound
+    rights.check(user=user, chat=row.branch.chat, deed="approve")
+    if row.status != Compaction.Status.PREPARED or not row.needs_approval:
+        raise NotWaiting
+    return row
+
+
+def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None:
+    """Return until when the person may read the chat; None if a reason is needed first."""
+    chat = row.branch.chat
+    if chat.owner_id == user.pk:
+        return now + reading.HALF_AN_HOUR
+    return reading.open_until(chat_id=chat.pk, actor=f"user:{user.pk}", now=now)
+
+
+def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
+    """Return the summary with its sources; the audit log records the reading first.
+
+    Raises `ReadingNotOpen` if the chat is another person's and nobody gave a reason.
+    """
+    chat, actor = row.branch.chat, f"user:{user.pk}"
+    if chat.owner_id != user.pk:
+        reading.require_open(chat_id=chat.pk, actor=actor, now=now)
+        call = {"compaction": str(row.pk)}
+        reading.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
+    after = row.previous.to_seq if row.previous else row.from_seq - 1
+    found = on_path(row.branch, after=after, before=row.to_seq + 1).filter(erased_at=None)
+    found = found.exclude(seq__in=row.exceptions)
+    total = found.count()
+    newest = list(found.order_by("-seq")[:MOST_SOURCES])[::-1]
+    sources = [
+        SummarySource(message.seq or 0, message.said_by, "\n".join(texts_of(message.parts)))
+        for message in newest
+    ]
+    earlier = row.previous.text if row.previous else ""
+    return SummaryReview(row, row.text, earlier, sources, total - len(sources))

@@ -1,0 +1,99 @@
+"""The page on which an administrator reads a summary next to its sources before approving it."""
+
+import uuid
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chats.actions import summary_review
+from chats.admin.compaction_deeds import CompactionDeeds, person
+from chats.compaction.people import approve
+from chats.compaction.people.rights import EDITS_POLICIES
+from chats.ground.refusals import Refusal
+from chats.models import Compaction
+from chats.record import reading
+from contextpolicy.admin.site import actor_of
+
+TEMPLATE = "admin/chats/review.html"
+
+
+class SummaryReviewAdmin(CompactionDeeds):
+    """Adds the page to the administration's compactions."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page."""
+        page = self.admin_site.admin_view(self.review_page)
+        return [path("review/", page, name="chats_compaction_review"), *super().get_urls()]
+
+    @admin.display(description="Review")
+    def review(self, row: Compaction) -> str | SafeString:
+        """Link to the page if the summary waits for approval."""
+        if not row.needs_approval:
+            return "Does not wait for approval."
+        link = '<a href="{}?compaction={}">Read summary and sources</a>'
+        return format_html(link, reverse("admin:chats_compaction_review"), row.pk)
+
+    def review_page(self, request: HttpRequest) -> HttpResponse:
+        """Ask for a reason, show the summary with its sources, or record the decision.
+
+        Raises PermissionDenied for who may not approve summaries.
+        """
+        user = person(request)
+        if not self.has_view_permission(request) or not user.has_perm(EDITS_POLICIES):
+            raise PermissionDenied
+        try:
+            named = uuid.UUID(request.GET.get("compaction", ""))
+            row = summary_review.waiting_summary(user=user, compaction_id=named)
+            if request.method == "POST":
+                return self.decided(request, row)
+            return self.shown(request, row)
+        except ValueError:
+            self.message_user(request, "Choose a summary from the list.", messages.ERROR)
+        except Refusal as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
+
+    def decided(self, request: HttpRequest, row: Compaction) -> HttpResponse:
+        """Record a reason, an approval or a rejection. Raises `Refusal`."""
+        user, now, chat_id = person(request), timezone.now(), row.branch.chat_id
+        if "approve" in request.POST:
+            approve.approve(user=user, compaction=row, now=now)
+            said = "The summary was approved."
+        elif "reject" in request.POST:
+            remark = request.POST.get("remark", "")
+            approve.reject(user=user, compaction=row, reason=remark, now=now)
+            said = "The summary was rejected."
+        else:
+            try:
+                reason = request.POST.get("reason", "")
+                reading.open_chat(chat_id=chat_id, actor=actor_of(request), reason=reason, now=now)
+            except Refusal as refusal:
+                self.message_user(request, str(refusal), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        self.message_user(request, said, messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
+
+    def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:
+        """Show the summary, or the form for the reason."""
+        user, now = person(request), timezone.now()
+        until = summary_review.open_until(row, user=user, now=now)
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": "Review summary",
+            "opts": self.opts,
+            "row": row,
+            "until": until,
+        }
+        if until is not None:
+            context["review"] = summary_review.read_summary(row, user=user, now=now)
+        else:
+            chat_id, actor = row.branch.chat_id, actor_of(request)
+            context["own"] = reading.waiting_of(chat_id=chat_id, actor=actor, now=now)
+        return TemplateResponse(request, TEMPLATE, context)

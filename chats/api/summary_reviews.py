@@ -1,0 +1,71 @@
+"""Administrators read a summary that waits for their approval next to its sources."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import summary_review
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import PlainText, Strict
+from chats.api.outputs import one
+from chats.api.schema import answers
+from chats.record import reading
+
+
+class ReviewRequest(Strict):
+    """The reason for reading another person's chat."""
+
+    reason = PlainText(
+        default="",
+        help_text="10 to 300 characters, recorded in the audit log first. Empty: a reason was given"
+        " within the last half hour, or the chat is your own.",
+    )
+
+
+class SummarySourceOut(serializers.Serializer[Any]):
+    """A message that the summary covers."""
+
+    seq = serializers.IntegerField()
+    said_by = serializers.CharField()
+    text = serializers.CharField()
+
+
+class SummaryReviewOut(serializers.Serializer[Any]):
+    """A summary that waits for approval, with its sources."""
+
+    text = serializers.CharField()
+    earlier = serializers.CharField(help_text="The earlier summary that it continues, or empty.")
+    sources = SummarySourceOut(many=True)
+    left_out = serializers.IntegerField(help_text="Number of older sources that are not listed.")
+
+
+class ReviewSummary(Endpoint):
+    """The review of a waiting summary."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "audit:read"}
+
+    @extend_schema(
+        operation_id="summaries_review",
+        request=ReviewRequest,
+        responses=answers({200: SummaryReviewOut}),
+    )
+    def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
+        """Read a waiting summary and its sources, if the policy lets you approve it.
+
+        The audit log has the reason and the reading first. Raises `ReadingNotOpen` without a
+        reason, and where the instance asks for two persons until an auditor grants it.
+        """
+        user, now = person(request), timezone.now()
+        row = summary_review.waiting_summary(user=user, compaction_id=compaction_id)
+        reason = ReviewRequest.read(request.data)["reason"]
+        if reason and summary_review.open_until(row, user=user, now=now) is None:
+            actor = f"user:{user.pk}"
+            reading.open_chat(chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now)
+        found = summary_review.read_summary(row, user=user, now=timezone.now())
+        return Response(one(SummaryReviewOut, found))
