@@ -37,7 +37,7 @@ from chats.turns.worker.runtime import Runtime
 from contextpolicy import resolution
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
-from contextpolicy.engine.prompts import SUMMARY_V1
+from contextpolicy.engine.prompts import SUMMARY_VERSIONS
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
@@ -287,7 +287,7 @@ def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
         reasoning_only=False,
         values=resolution.values_of(row.effective_policy),
         counter=counter,
-        by_model=row.prompt_version == SUMMARY_V1,
+        by_model=row.prompt_version in SUMMARY_VERSIONS,
     )
     return judged.accepted
 

@@ -10,7 +10,12 @@ from typing import Any
 
 from contextpolicy.engine.messages import Message, Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import merge_request, summary_request, transcript_tokens
+from contextpolicy.engine.prompts import (
+    SUMMARY_V1,
+    merge_request,
+    summary_request,
+    transcript_tokens,
+)
 from contextpolicy.engine.segments import Segment, text_ref
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -32,14 +37,18 @@ class SummaryCall:
 
 @dataclass(slots=True)
 class CallRecord:
-    """The record of what the requests of a summary were made of: its calls, and the texts between.
+    """The parts of the requests of a summary that are not stored elsewhere.
 
-    The texts are what calls wrote, the last one's excepted, after the extract of what no call read.
+    `texts` are those that calls wrote, except the last one, after the extract of messages that no
+    call read. `version` is that of the prompt, and `zone` the time zone of its days; records
+    without them are of the first version.
     """
 
     lost: tuple[str, ...] = ()
     texts: list[str] = field(default_factory=list)
     calls: list[SummaryCall] = field(default_factory=list)
+    version: str = SUMMARY_V1
+    zone: str = ""
 
     def as_stored(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -49,7 +58,13 @@ class CallRecord:
     def from_stored(cls, stored: dict[str, Any]) -> "CallRecord":
         """Read it from JSON."""
         calls = [SummaryCall(**{**call, "texts": tuple(call["texts"])}) for call in stored["calls"]]
-        return cls(tuple(stored["lost"]), list(stored["texts"]), calls)
+        return cls(
+            tuple(stored["lost"]),
+            list(stored["texts"]),
+            calls,
+            stored.get("version", SUMMARY_V1),
+            stored.get("zone", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,7 @@ class SummarySources:
     previous: Summary | None
     values: PolicyValues
     focus: str
+    cited: Sequence[Message] = ()
 
     def read_by(self, call: SummaryCall) -> list[Message]:
         """Return the messages that a call reads."""
@@ -79,7 +95,9 @@ class SummarySources:
             texts = (record.texts[place] for place in call.texts)
             return [*found, *(of_text(text, counter=counter) for text in texts)]
         for message in self.read_by(call):
-            tokens = transcript_tokens(message, values=self.values, counter=counter)
+            tokens = transcript_tokens(
+                message, values=self.values, counter=counter, version=record.version
+            )
             piece = Segment("history", message.id, message.seq, "user", tokens, call.max_chars)
             found.append(piece)
         return found
@@ -93,6 +111,8 @@ class SummarySources:
                 previous=previous,
                 values=self.values,
                 focus=self.focus,
+                version=record.version,
+                cited=self.cited,
             )
         return summary_request(
             messages=self.read_by(call),
@@ -101,6 +121,8 @@ class SummarySources:
             max_chars_per_message=call.max_chars,
             lost=record.lost if call.is_last else (),
             focus=self.focus,
+            version=record.version,
+            cited=self.cited if call.is_last else (),
         )
 
 

@@ -53,7 +53,8 @@ class Claimed:
     """A planned compaction that this process may perform.
 
     `readable`: tokens, in our count, of one request to the summariser; None: no model is asked.
-    `cited`: the messages that the marks of the previous summary name.
+    `cited`: the messages that the marks of the previous summary name. `zone`: the time zone of the
+    days; empty: there are none.
     """
 
     row: Compaction
@@ -64,6 +65,7 @@ class Claimed:
     attempt: AttemptSpec
     readable: int | None = None
     cited: tuple[Message, ...] = ()
+    zone: str = ""
 
 
 def claim(
@@ -156,6 +158,7 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
         attempt=draft.attempt,
         readable=draft.readable,
         cited=draft.cited,
+        zone=draft.zone,
         now=now,
     )
 
@@ -219,6 +222,7 @@ def store_claim(
     attempt: AttemptSpec,
     readable: int | None,
     cited: tuple[Message, ...],
+    zone: str,
     now: datetime,
 ) -> Claimed:
     """Create the row of an attempt that begins now."""
@@ -281,6 +285,7 @@ def store_claim(
         attempt=attempt,
         readable=readable,
         cited=cited,
+        zone=zone,
     )
 
 

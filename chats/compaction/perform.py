@@ -29,10 +29,10 @@ from contextpolicy.engine.facts import retention
 from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.prompts import (
     SECTIONS,
-    SUMMARY_V1,
     headings_of,
     request_tokens,
     transcript_tokens,
+    version_for,
 )
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import TokenCounter
@@ -192,9 +192,15 @@ class Calls:
         self.usage: dict[str, int] = {}
         self.bodies: list[str] = []
         self.sources = SummarySources(
-            claimed.plan.sources, claimed.plan.previous, claimed.values, claimed.row.focus
+            claimed.plan.sources,
+            claimed.plan.previous,
+            claimed.values,
+            claimed.row.focus,
+            claimed.cited,
         )
-        self.record = CallRecord(lost=claimed.attempt.lost)
+        self.record = CallRecord(
+            lost=claimed.attempt.lost, version=version_for(spec.window), zone=claimed.zone
+        )
 
     def summarise(self) -> Written:
         """Return the summary. An unsound part is returned in its place, and will be rejected."""
@@ -218,7 +224,12 @@ class Calls:
             plan.sources,
             source_limit=room,
             summary_max_tokens=values.summary_max_tokens + MERGE_FRAME,
-            cost=partial(transcript_tokens, values=values, counter=self.counter),
+            cost=partial(
+                transcript_tokens,
+                values=values,
+                counter=self.counter,
+                version=self.record.version,
+            ),
             most_chunks=MOST_CHUNKS,
         )
         # By their places in the record.
@@ -280,6 +291,7 @@ class Calls:
         written.usage = dict(self.usage)
         self.bodies += written.bodies
         written.bodies = list(self.bodies)
+        written.prompt_version = self.record.version
         return written
 
 
@@ -304,5 +316,4 @@ async def answer(request: ProviderRequest, *, account: Account) -> Written:
         has_reasoning=reply.reasoning.length > 0,
         usage=reply.usage,
         bodies=[reply.body_sha256],
-        prompt_version=SUMMARY_V1,
     )

@@ -98,6 +98,7 @@ class ClaimDraft:
     readable: int | None = None
     # The messages that the marks of the previous summary name.
     cited: tuple[engine.Message, ...] = ()
+    zone: str = ""
 
 
 def draft_for(
@@ -133,6 +134,7 @@ def draft_for(
     found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
         return ClaimDraft(seen, attempt, choice, reason=found.reason)
+    zone = composition.zone_for(branch, values=choice.values)
     return ClaimDraft(
         seen,
         attempt,
@@ -140,12 +142,8 @@ def draft_for(
         found,
         summariser=summariser,
         readable=readable,
-        cited=cited_by(
-            found.previous,
-            branch=branch,
-            counter=counter,
-            zone=composition.zone_for(branch, values=choice.values),
-        ),
+        cited=cited_by(found.previous, branch=branch, counter=counter, zone=zone),
+        zone=zone,
     )
 
 

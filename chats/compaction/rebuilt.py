@@ -11,6 +11,7 @@ from itertools import takewhile
 from django.db.models import Q
 
 from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
+from chats.compaction.plan import cited_by
 from chats.ground.refusals import Refusal
 from chats.ground.seals import holds
 from chats.models import Compaction
@@ -124,8 +125,8 @@ def summary_request_of(
     previous = Compaction.objects.filter(pk=row.previous_id).first() if row.previous_id else None
     if not row.salt or (previous is not None and previous.erased_at is not None):
         return replace(found, fault="erased")
-    sources = sources_of(row, previous)
     record = record_of(row)
+    sources = sources_of(row, previous, zone=record.zone)
     call = record.calls[number - 1] if number <= len(record.calls) else None
     messages = sources.request(call, record) if call else ()
     if call is None or not holds(found.commitment, prompt_json(messages, ()), salt=row.salt):
@@ -216,19 +217,24 @@ def number_in(text: str, row: Compaction) -> int:
     return named if 1 <= named <= len(row.calls) else 1
 
 
-def sources_of(row: Compaction, previous: Compaction | None) -> SummarySources:
-    """Return what a summary was written from: messages of its range that were folded by it."""
+def sources_of(row: Compaction, previous: Compaction | None, *, zone: str) -> SummarySources:
+    """Return the sources of a summary: the messages of its range that it replaced first.
+
+    They have their days in a `zone`.
+    """
     rows = history.on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     if previous:
         # What the summary before passed over, say a message that was pinned then.
         new = Q(seq__gt=previous.to_seq) | Q(seq__in=previous.exceptions)
         rows = rows.filter(new)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
+    before = so_far(previous) if previous else None
     return SummarySources(
-        messages=history.load_all(read, counter=COUNTER),
-        previous=so_far(previous) if previous else None,
+        messages=history.load_all(read, counter=COUNTER, zone=zone),
+        previous=before,
         values=values_of(row.effective_policy),
         focus=row.focus,
+        cited=cited_by(before, branch=row.branch, counter=COUNTER, zone=zone),
     )
 
 

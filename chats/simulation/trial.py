@@ -17,7 +17,7 @@ from chats.compaction.perform import Written, answer, facts
 from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
-from chats.prompt import model_choice
+from chats.prompt import composition, model_choice
 from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
 from chats.simulation.estimates import summariser_of
@@ -26,7 +26,7 @@ from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
 from contextpolicy.engine.costs import Money, cost_of, used_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import request_tokens, summary_request
+from contextpolicy.engine.prompts import request_tokens, summary_request, version_for
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
@@ -156,7 +156,14 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
             if share is None:
                 raise NothingToSummarise
             continue
-        messages = summary_request(messages=found.sources, previous=found.previous, values=values)
+        zone = composition.zone_for(branch, values=values)
+        messages = summary_request(
+            messages=found.sources,
+            previous=found.previous,
+            values=values,
+            version=version_for(model.window),
+            cited=plan.cited_by(found.previous, branch=branch, counter=counter, zone=zone),
+        )
         tokens = request_tokens(messages, counter=counter)
         if tokens <= limit:
             break

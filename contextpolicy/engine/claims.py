@@ -116,6 +116,20 @@ def seqs_in(text: str) -> list[int]:
     return sorted(set(map(int, _SEQ.findall(marks))))
 
 
+def unlabelled_seqs(summary: str) -> frozenset[int]:
+    """Return the seqs that bullets without a label name in their marks."""
+    claims = (claim for bullet in _BULLET.finditer(summary) for claim in claims_in(bullet[2]))
+    return frozenset(
+        seq for claim in claims if not any(read_label(claim.label)) for seq in claim.sources
+    )
+
+
+def has_days(summary: str) -> bool:
+    """Return True if a label of a summary names a day."""
+    labels = (_LABEL.match(bullet[2]) for bullet in _BULLET.finditer(summary))
+    return any(read_label(label[0]).day for label in labels if label)
+
+
 def without_marks(text: str) -> str:
     """Remove the source marks of a text, [#12] or [#12, #15]: they are no facts of the chat."""
     return SOURCE_MARK.sub(" ", text)

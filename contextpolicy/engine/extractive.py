@@ -28,7 +28,7 @@ from contextpolicy.engine.claims import (
     write_next_day,
 )
 from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
-from contextpolicy.engine.prompts import SECTIONS, heading_of, neutral
+from contextpolicy.engine.prompts import SECTIONS, author_of, heading_of, neutral
 from contextpolicy.engine.sayings import (
     Saying,
     is_question,
@@ -502,11 +502,6 @@ def _author_of(
 def _letters(text: str) -> str:
     """Return a text without the signs that quoting changes: spaces, Markdown, an ellipsis."""
     return re.sub(r"[\s*`…]+", "", neutral(text))
-
-
-def author_of(message: Message) -> str:
-    """Return the author of a message as a label names it."""
-    return message.speaker or (USER if message.role == "user" else ASSISTANT)
 
 
 def _said_in(

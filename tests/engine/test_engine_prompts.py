@@ -18,11 +18,14 @@ from contextpolicy.engine.messages import (
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import (
     SECTIONS,
+    SHORT_V2,
+    SUMMARY_V2,
     escaped,
     merge_request,
     pin_wire,
     summary_request,
     summary_wire,
+    version_for,
 )
 from tests.engine.engine_builders import message, step
 
@@ -100,6 +103,66 @@ def test_a_request_without_words_of_the_policy_stays_what_it_was() -> None:
     assert hashlib.sha256(system.content.encode()).hexdigest() == (
         "f28b2344733eead16c8b2b4e97f488fc7b992f21754faa265314f9f3c44a58b3"
     )
+
+
+def test_the_first_version_of_a_whole_request_stays_what_it_was() -> None:
+    said = replace(message(10), created_at="2026-03-01T08:00:00+00:00", addressees=("Bo",))
+    request = summary_request(messages=[said], previous=SUMMARY, values=VALUES, lost=("40",))
+    merged = merge_request(partial=["a", "b"], previous=SUMMARY, values=VALUES, focus="tea")
+    content = "".join(wire.content for wire in (*request, *merged))
+    assert hashlib.sha256(content.encode()).hexdigest() == (
+        "1d9543adc5354b2d74b8cce0d10c00fa50becce32b357358644fd1098e37890e"
+    )
+
+
+def test_small_models_get_the_short_version() -> None:
+    assert version_for(8_192) == SHORT_V2
+    assert version_for(8_193) == version_for(None) == SUMMARY_V2
+
+
+@pytest.mark.parametrize("version", [SUMMARY_V2, SHORT_V2])
+def test_a_request_names_authors_and_days_and_asks_for_them(version: str) -> None:
+    said = [
+        replace(message(10), day="2023-05-08"),
+        replace(message(11, 'Not " me'), speaker='Ann "B"', day="2023-05-09"),
+    ]
+    cited = [replace(message(1), day="2023-05-01"), message(2), message(3)]
+    previous = Summary("s1", "## Facts\n- tea [#1]\n- User: cake [#2]\n- rum [#3]", 1, 9, (), 6)
+    system, data = summary_request(
+        messages=said, previous=previous, values=VALUES, version=version, cited=cited
+    )
+    assert '<message number="10" from="Assistant" day="2023-05-08">' in data.content
+    assert '<message number="11" from="Ann \'B\'" role="user" day="2023-05-09">' in data.content
+    # One bullet has its author already.
+    assert "Sources of its bullets: #1 User, 2023-05-01; #3 User" in data.content
+    assert "- User, 2023-05-08: prefers trains to planes. [#12]" in system.content
+    assert all(f"## {name}" in system.content for name in SECTIONS)
+    assert "700 tokens" in system.content
+
+
+@pytest.mark.parametrize("version", [SUMMARY_V2, SHORT_V2])
+def test_without_days_a_request_asks_for_none(version: str) -> None:
+    system, data = summary_request(
+        messages=[replace(message(10), created_at="2026-03-01T08:00:00+00:00")],
+        previous=SUMMARY,
+        values=VALUES,
+        version=version,
+    )
+    assert "- User: prefers" in system.content
+    assert "2026" not in data.content
+    assert "Sources" not in data.content
+    dated, _ = merge_request(
+        partial=["- User, 2023-05-08: tea [#1]"], previous=None, values=VALUES, version=version
+    )
+    assert "- User, 2023-05-08: prefers" in dated.content
+
+
+def test_the_short_version_is_less_than_half_as_long() -> None:
+    short, whole = (
+        summary_request(messages=[message(1)], previous=None, values=VALUES, version=version)[0]
+        for version in (SHORT_V2, SUMMARY_V2)
+    )
+    assert len(short.content) < len(whole.content) / 2
 
 
 def test_the_policys_own_instruction_and_headings_stand_below_the_rules() -> None:

@@ -127,7 +127,7 @@ def test_what_cannot_be_tried_costs_nothing(
 def test_more_than_one_call_would_take_is_refused(
     attempt: Try, writes: Writes, writer: ModelSpec
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=900)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=450)
     writes(wrote())
     with pytest.raises(trial.TooLongForOneCall, match="reads"):
         attempt()

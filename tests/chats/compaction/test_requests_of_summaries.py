@@ -1,5 +1,6 @@
 """The request for a summary, built again from rows, for its owner and for auditors."""
 
+import re
 from datetime import datetime
 
 import pytest
@@ -10,9 +11,14 @@ from chats.actions import marks
 from chats.compaction import maintain
 from chats.compaction.rebuilt import NoSuchCall, beside_the_call_before, summary_request_of
 from chats.ground.seals import commitment
-from chats.models import Chat, Compaction, Message
+from chats.models import AccountSettings, Branch, Chat, Compaction, Message
+from chats.record import history
+from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.prompts import SUMMARY_V1, SUMMARY_V2, summary_request
+from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.resolution import values_of
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, Writes, later, wrote
 from tests.chats.compaction.test_ladder import BAD
@@ -57,12 +63,82 @@ def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
     assert summary_request_of(row).fault == "none"
 
 
+def in_the_first_version(row: Compaction) -> tuple[WireMessage, ...]:
+    """The request that the first version of the prompt made of the same messages."""
+    messages = Message.objects.filter(branch=row.branch, seq__range=(row.from_seq, row.to_seq))
+    return summary_request(
+        messages=history.load_all(messages.order_by("seq"), counter=ApproximateCounter()),
+        previous=None,
+        values=values_of(row.effective_policy),
+        version=SUMMARY_V1,
+    )
+
+
 def test_one_that_was_made_before_its_parts_were_kept(row: Compaction) -> None:
     row.made_of = None
-    assert summary_request_of(row).fault == ""
+    old = in_the_first_version(row)
+    row.calls = [commitment(prompt_json(old, ()), salt=row.salt)]
+    assert summary_request_of(row).messages == old
+    assert 'from="user" at="' in old[1].content
     row.calls = [commitment("Another request.", salt=row.salt), *row.calls]
     assert summary_request_of(row).fault == "parts"
     assert summary_request_of(row, number=2).fault == "parts"
+
+
+def test_one_whose_record_names_no_version_is_built_again_in_the_first(row: Compaction) -> None:
+    new = summary_request_of(row).messages
+    old = in_the_first_version(row)
+    made_of = row.made_of or {}
+    row.made_of = {name: made_of[name] for name in ("lost", "texts", "calls")}
+    assert summary_request_of(row).fault == "differs"
+    row.calls = [commitment(prompt_json(old, ()), salt=row.salt)]
+    assert (summary_request_of(row).fault, summary_request_of(row).messages) == ("", old)
+    assert new != old
+
+
+def test_a_request_has_authors_and_days_and_keeps_its_time_zone(
+    long_chat: Chat,
+    writer: ModelSpec,
+    writes: Writes,
+    set_policy: SetPolicy,
+    say: Say,
+    fold: Fold,
+) -> None:
+    """Summaries from before get the authors and days of their bullets as a list."""
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
+    writes(*[wrote()] * 9)
+    fold(long_chat)
+    set_policy(summarization_model=writer.slug, token_budget=4_000, dates=True, **MARKS)
+    for number in range(5):
+        say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
+    second = fold(long_chat)
+    assert second.prompt_version == SUMMARY_V2
+    question = summary_request_of(second).messages[1].content
+    day = timezone.now().date().isoformat()[:5]
+    assert f'from="User" day="{day}' in question
+    assert f"Sources of its bullets: #1 User, {day}" in question
+    AccountSettings.objects.update_or_create(
+        owner=long_chat.owner, defaults={"time_zone": "Pacific/Kiritimati"}
+    )
+    Branch.objects.filter(pk=second.branch_id).update(time_zone="Pacific/Pago_Pago")
+    second.refresh_from_db()
+    assert summary_request_of(second).fault == ""
+
+
+def test_a_built_in_summary_gets_days_at_the_next_compaction(
+    long_chat: Chat, set_policy: SetPolicy, say: Say, fold: Fold
+) -> None:
+    set_policy(token_budget=4_000, **MARKS)
+    first = fold(long_chat)
+    assert "- User: Question 0. " in first.text
+    set_policy(token_budget=4_000, dates=True, **MARKS)
+    for number in range(5):
+        say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
+    second = fold(long_chat)
+    assert second.previous_id == first.pk
+    bullet = next(b for s in second.sections for b in s["bullets"] if "Question 0." in b["text"])
+    assert re.match(r"User, \d{4}-\d\d-\d\d: ", bullet["text"])
+    assert bullet["sources"] == [1]
 
 
 def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_sources(
