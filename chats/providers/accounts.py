@@ -32,6 +32,26 @@ if TYPE_CHECKING:
 ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
 
 
+# For the person who connects a server: what happened, and what to check.
+SETUP_SENTENCES = {
+    "provider_auth": "The server refused the API key{answered}. Check the key.",
+    "provider_unavailable": (
+        "The server could not be reached{answered}. Check the address, and that the server runs and"
+        " can be reached from this one."
+    ),
+    "provider_timeout": "The server did not answer in time. Check the address and try again.",
+    "provider_rate_limited": (
+        "The server receives too many requests{answered}. Try again in a minute."
+    ),
+    "provider_protocol": (
+        "The answer of the server is no list of models. Check the address: most end with /v1."
+    ),
+    "provider_rejected": (
+        "The server did not list its models{answered}. Check the address: most end with /v1."
+    ),
+}
+
+
 class ServerRefused(Refusal):
     """The server did not give its list of models; `code` is the provider error's."""
 
@@ -40,7 +60,10 @@ class ServerRefused(Refusal):
 
     def __init__(self, error: ProviderError) -> None:
         self.code = error.code
-        super().__init__(reason=error.sentence)
+        is_usual = error.sentence == ProviderError(error.code).sentence
+        reason = SETUP_SENTENCES.get(error.code, "") if is_usual else ""
+        answered = f" (it answered {error.status})" if error.status else ""
+        super().__init__(reason=reason.format(answered=answered) or error.sentence)
 
 
 class NoModelsOffered(Refusal):

@@ -11,7 +11,6 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -126,20 +125,29 @@ def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
     return gone_to_setup(request)
 
 
-@require_POST
+@require_http_methods(["GET", "POST"])
 @signed_in
 def search_model(request: PersonRequest) -> HttpResponse:
-    """Choose the model by which texts are compared by meaning, or none, or build it anew.
+    """Show the page of search by meaning; choose its embedding model, none, or a new index.
 
     Raises `MayNotConnect` and `NotFound`.
     """
     check_operator(request)
+    if request.method == "GET":
+        return search_page(request)
     slug, anew = request.POST.get("model", ""), request.POST.get("act") == "anew"
     try:
         embedding.choose(slug, anew=anew, actor=actor(request), now=timezone.now())
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal)
-    return redirect(f"{reverse('chats:setup')}#meaning")
+        return search_page(request, refusal=refusal)
+    return redirect("chats:search-model")
+
+
+def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    """Render the page of search by meaning."""
+    context = {"meaning": embedding.overview(), "refusal": refusal}
+    status = refusal.status if refusal else 200
+    return render(request, "search_by_meaning.html", context, status=status)
 
 
 def check_operator(request: PersonRequest) -> None:
@@ -175,7 +183,7 @@ def answered(
         begun = time.monotonic()
         account = ask(**values, actor=actor(request), now=timezone.now())
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal, edited=edited)
+        return setup_page(request, refusal=refusal, edited=edited, at_button=bool(values))
     seconds = time.monotonic() - begun
     messages.success(request, answer_words(account, seconds=seconds))
     return gone_to_setup(request)
@@ -208,10 +216,12 @@ def setup_page(
     *,
     refusal: Refusal | None = None,
     edited: ProviderAccount | None = None,
+    at_button: bool = False,
 ) -> HttpResponse:
     """Render the page; after a refusal with what was typed, except the key.
 
-    A form that htmx sent keeps the key too, in the browser: only the notice is swapped.
+    `at_button`: the refusal belongs to the form of a server and is shown next to its button. A form
+    that htmx sent keeps the key too, in the browser: only the refusal is swapped.
     """
     may_connect = request.user.has_perm(PERMISSION)
     context = {
@@ -219,11 +229,11 @@ def setup_page(
         "found": accounts.found_servers() if may_connect and not edited else [],
         "small_model": small_account.offer() if may_connect and not edited else "",
         "small_model_name": small_account.NAME,
-        "meaning": embedding.overview() if may_connect and not edited else None,
         "may_connect": may_connect,
         "broker_on_disk": broker_on_disk() if may_connect and not edited else "",
         "is_fresh": is_fresh(request),
         "refusal": refusal,
+        "at_button": at_button,
         "edited": edited,
         "kind": edited.kind if edited else request.POST.get("kind", ""),
         "kinds": [(kind, ProviderAccount.Kind(kind).label) for kind in kinds.SERVERS],
@@ -237,7 +247,8 @@ def setup_page(
     if refusal is not None and request.htmx:
         # As an answer and not as an error, which htmx would report to the console.
         response = render(request, "setup.html", context)
-        return reswap(retarget(reselect(response, ".notice"), "#notices"), "innerHTML")
+        place = "#server-refusal" if at_button else "#notices"
+        return reswap(retarget(reselect(response, "#refusal"), place), "innerHTML")
     return render(request, "setup.html", context, status=refusal.status if refusal else 200)
 
 

@@ -154,7 +154,7 @@ def test_a_server_is_connected_edited_refused_twice_and_disconnected(
     page.get_by_label("Address").fill(fake.base_url)
     page.get_by_label("Key").fill("sk-typed")
     page.get_by_role("button", name="Test and save").click()
-    expect(page.locator("#notices")).to_contain_text("connected already, as “Shelf”")
+    expect(page.locator("#server-refusal")).to_contain_text("connected already, as “Shelf”")
     expect(page.get_by_label("Key")).to_have_value("sk-typed")
 
     card.get_by_role("button", name="Test again").click()

@@ -597,7 +597,7 @@ def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
     assert "vectors:not_installed" in newest_receipt().notes
     assert len(chosen.asked) == asked
-    assert "make semantic" in operators_page.get("/setup/").content.decode()
+    assert "make semantic" in operators_page.get("/setup/search-model").content.decode()
     refused = operators_page.post("/setup/search-model", {"model": "near-two"})
     assert refused.status_code == 409
 
@@ -614,7 +614,7 @@ def operators_page(alice: User, client: Client) -> Client:
 def test_an_operator_chooses_builds_anew_and_ends_it(
     operators_page: Client, models: Embedders, now: datetime
 ) -> None:
-    page = operators_page.get("/setup/").content.decode()
+    page = operators_page.get("/setup/search-model").content.decode()
     assert "None: words alone" in page
     assert not VectorSpace.objects.exists()
 
@@ -623,7 +623,7 @@ def test_an_operator_chooses_builds_anew_and_ends_it(
     operators_page.post("/setup/search-model", {"model": "near-one"})
     assert VectorSpace.objects.count() == 1
     build(now)
-    assert "In use" in operators_page.get("/setup/").content.decode()
+    assert "In use" in operators_page.get("/setup/search-model").content.decode()
     operators_page.post("/setup/search-model", {"model": "near-one", "act": "anew"})
     assert VectorSpace.objects.filter(state="building", revision=2).exists()
     operators_page.post("/setup/search-model", {"model": ""})
@@ -639,6 +639,7 @@ def test_an_operator_chooses_builds_anew_and_ends_it(
 def test_who_is_no_operator_may_not(client: Client, charlie: User, models: Embedders) -> None:
     client.force_login(charlie)
     assert client.post("/setup/search-model", {"model": "near-one"}).status_code == 403
+    assert client.get("/setup/search-model").status_code == 403
     assert "Search by meaning" not in client.get("/setup/").content.decode()
     assert not VectorSpace.objects.exists()
 

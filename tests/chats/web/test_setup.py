@@ -15,6 +15,7 @@ from chats.models import ProviderAccount
 from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
 from chats.providers import accounts, kinds, small_account
+from chats.providers.base import ProviderError
 from chats.providers.discovery import FoundServer
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.web.conftest import HTMX
@@ -224,7 +225,8 @@ def test_a_connected_server_is_tested_edited_and_disconnected(
     assert "Mine answered in 0." in html
     assert "Models for chatting: 1. Others, which are switched off: 1." in html
     assert "chatty</bdi>" in html
-    assert "text-embedding-3" not in html.partition('id="meaning"')[0]
+    assert "text-embedding-3" not in html
+    assert 'href="/setup/search-model"' in html
 
     twice = page.post("/setup/", form)
     assert twice.status_code == 409
@@ -411,3 +413,42 @@ def test_a_server_that_offers_nothing_is_not_stored(
     assert refused.status_code == 422
     assert "offers no model" in refused.content.decode()
     assert not ProviderAccount.objects.filter(kind="anthropic").exists()
+
+
+def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise accounts.NoModelsOffered
+
+    server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3",))
+    monkeypatch.setattr(accounts, "found_servers", lambda: [server])
+    monkeypatch.setattr(accounts, "connect", refuse)
+    html = page.get("/setup/").content.decode()
+    titles = [html.index(f'id="{name}-title"') for name in ("add", "found", "connected")]
+    assert titles == sorted(titles)
+    form = {"base_url": "https://api.example.com/v1"}
+    html = page.post("/setup/", form).content.decode()
+    told = html.index("then connect again.")
+    assert html.count("then connect again.") == 1
+    assert html.index('id="name-help"') < told < html.index("Test and save")
+    swapped = page.post("/setup/", form, headers=HTMX)
+    assert swapped.headers["HX-Retarget"] == "#server-refusal"
+    assert swapped.headers["HX-Reselect"] == "#refusal"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            {"code": "provider_auth", "status": 401},
+            "key (it answered 401). Check the key",
+        ),
+        ({"code": "provider_unavailable"}, "could not be reached. Check the address"),
+        ({"code": "provider_rejected", "status": 404}, "(it answered 404). Check the address"),
+        ({"code": "provider_rejected", "sentence": "Out of credit."}, "Out of credit."),
+    ],
+)
+def test_a_refusal_names_its_reason_and_the_remedy(fault: dict[str, Any], words: str) -> None:
+    code = fault.pop("code")
+    assert words in accounts.ServerRefused(ProviderError(code, **fault)).sentence
