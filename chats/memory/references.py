@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from chats.memory.archive import texts_of
 from chats.memory.meaning import Look
@@ -215,11 +216,13 @@ def find_in_chat(
     most = values.reference_count if asks else min(values.reference_count, STATED_COUNT)
     filling = Filling(room=room, counter=counter, most=most)
     best, others = telling[:BEST], telling[BEST:]
+    beside = partial(neighbours, branch=branch, before=before, sent=sent)
     is_open = filling.add_passages(best)
     if is_open and asks:
-        is_open = filling.add_rows(best, neighbours(best, branch=branch, before=before, sent=sent))
-    if is_open and filling.add_passages(others) and asks:
-        filling.add_rows(others, neighbours(others, branch=branch, before=before, sent=sent))
+        is_open = filling.add_rows(best, beside(best, steps=(1, -1)))
+    is_open = is_open and filling.add_passages(others)
+    if is_open and asks:
+        is_open = filling.add_rows(others, beside(others, steps=(1, -1)))
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
@@ -227,10 +230,15 @@ def find_in_chat(
 
 
 def neighbours(
-    passages: Sequence[Passage], *, branch: Branch, before: int, sent: Collection[int]
+    passages: Sequence[Passage],
+    *,
+    branch: Branch,
+    before: int,
+    sent: Collection[int],
+    steps: Sequence[int],
 ) -> dict[int, Message]:
-    """Return the messages before and behind passages, by seq, that a prompt leaves out."""
-    seqs = {seq + step for seq in (each.seq for each in passages) for step in (-1, 1)}
+    """Return the messages some steps from passages, by seq, that a prompt leaves out."""
+    seqs = {each.seq + step for each in passages for step in steps}
     rows = on_path(branch, after=0, before=before).filter(
         seq__in=seqs.difference(sent), excluded=False, erased_at=None
     )
@@ -253,12 +261,17 @@ class Filling:
             for each in passages
         )
 
-    def add_rows(self, passages: Sequence[Passage], rows: Mapping[int, Message]) -> bool:
+    def add_rows(
+        self,
+        passages: Sequence[Passage],
+        rows: Mapping[int, Message],
+        steps: Sequence[int] = (1, -1),
+    ) -> bool:
         """Add the message behind each passage, then the one before; return False once full.
 
         What answers a question, or says what "it" is, shares no word with the passage.
         """
-        for step in (1, -1):
+        for step in steps:
             for passage in passages:
                 row = rows.get(passage.seq + step)
                 if row is None or passage.seq not in self.chosen:
