@@ -9,6 +9,7 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from chats.checkpoints import upkeep
+from chats.counts.searches import count_searches
 from chats.ground import broker_facts
 from chats.ground.secrets import SecretUnreadable, decrypt
 from chats.models import ProviderAccount, SkippedRow
@@ -80,8 +81,10 @@ def broker_warnings() -> list[str]:
 
 def database_warnings() -> list[str]:
     """Return what the database tells of: the audit ledger, and rows that jobs skipped."""
-    rows = SkippedRow.warnings(now=timezone.now())
-    return ledger_warnings() + encryption_warnings() + rows
+    now = timezone.now()
+    late = count_searches(now=now).warning
+    warnings = ledger_warnings() + encryption_warnings() + SkippedRow.warnings(now=now)
+    return [*warnings, late] if late else warnings
 
 
 def encryption_warnings() -> list[str]:

@@ -20,12 +20,14 @@ from chats.admin.dashboard_told import (
     figures_of,
     lines_of,
     outcomes_of,
+    searches_told,
     state_of,
 )
 from chats.checkpoints.upkeep import warnings
 from chats.counts import dashboard
 from chats.counts.dashboard import BY, Range
 from chats.counts.keeping import counted_to
+from chats.counts.searches import count_searches
 from chats.models import SkippedRow
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
@@ -82,7 +84,10 @@ class DashboardAdmin(ReadOnlyAdmin):
             "wanted": wanted,
             "by": by,
             "days": asked.get("days") or USUAL_DAYS,
-            "figures": figures_of(whole, wanted=wanted, rows=rows),
+            "figures": [
+                *figures_of(whole, wanted=wanted, rows=rows),
+                searches_told(count_searches(now=timezone.now())),
+            ],
             "charts": charts_of(groups, wanted=wanted) if by == "day" else [],
             "lines": lines_of(groups, wanted=wanted, by=by, rows=rows),
             "failures": failures_of(whole, wanted=wanted, rows=rows),

@@ -17,6 +17,7 @@ from chats.checkpoints import signing
 from chats.checkpoints.upkeep import asked_at
 from chats.counts import balances
 from chats.counts.dashboard import Range, Totals, seconds_words
+from chats.counts.searches import SearchCount
 from chats.models import Compaction, ProviderAccount, Turn
 from chats.models.turns import UNFINISHED
 from contextpolicy.engine.costs import Money
@@ -145,6 +146,12 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
         ),
         money_told("Cost of calls", whole, "cost", of=n["calls"], rows=replies),
     ]
+
+
+def searches_told(count: SearchCount) -> NumberInWords:
+    """Return how many searches for retrieved context were too late in the last hour."""
+    note = f"of {count.total:,} searches in the last hour"
+    return NumberInWords("Retrieved context missing", f"{count.late:,}", note)
 
 
 def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> NumberInWords:

@@ -234,8 +234,8 @@ CHANGES = {
     "references:none": "No earlier message shares words with the question.",
     "references:below_floor": "What was found elsewhere shares too few telling words with the "
     "question to go along.",
-    "references:late": "The search for references took too long; the reply did not wait for it.",
-    "references:breaker": "No references were looked up: the searches before took too long.",
+    "references:late": "Not searched: the server was busy, so the reply has no retrieved context.",
+    "references:breaker": "Not searched: the searches before took too long.",
     "references:temporary": "No references were looked up: a temporary chat gets "
     "nothing of others.",
     "references:without_memory": "No references were looked up: this chat is left without memory.",
