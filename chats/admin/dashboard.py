@@ -86,7 +86,7 @@ class DashboardAdmin(ReadOnlyAdmin):
             "days": asked.get("days") or USUAL_DAYS,
             "figures": [
                 *figures_of(whole, wanted=wanted, rows=rows),
-                searches_told(count_searches(now=timezone.now())),
+                searches_told(count_searches(now=timezone.now()), wanted=wanted, rows=rows),
             ],
             "charts": charts_of(groups, wanted=wanted) if by == "day" else [],
             "lines": lines_of(groups, wanted=wanted, by=by, rows=rows),

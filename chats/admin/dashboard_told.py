@@ -148,10 +148,11 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
     ]
 
 
-def searches_told(count: SearchCount) -> NumberInWords:
+def searches_told(count: SearchCount, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return how many searches for retrieved context were too late in the last hour."""
     note = f"of {count.total:,} searches in the last hour"
-    return NumberInWords("Retrieved context missing", f"{count.late:,}", note)
+    replies = rows.of_turns(wanted, status__exact="completed")
+    return NumberInWords("Retrieved context missing", f"{count.late:,}", note, replies)
 
 
 def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> NumberInWords:

@@ -44,5 +44,5 @@ def count_searches(*, now: datetime) -> SearchCount:
         status=Turn.Status.COMPLETED, queued_at__gt=now - PERIOD, tail__isnull=False
     )
     tails = rows.order_by("-queued_at").values_list("tail", flat=True)[:MOST_TURNS]
-    notes = [tail["references"] for tail in tails if "references" in tail]
+    notes = [tail["references"] for tail in tails if tail and "references" in tail]
     return SearchCount(len(notes), sum(note in LATE for note in notes))
