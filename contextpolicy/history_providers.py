@@ -100,7 +100,7 @@ def provider_problems(name: str) -> list[Problem]:
     """List the reasons why a policy cannot name this provider; empty means the built-in one."""
     if not name or find_provider(name) is not None:
         return []
-    reason = installed().faults.get(name, f"There is no history provider {name!r}.")
+    reason = installed().faults.get(name, f"The history provider {name!r} does not exist.")
     known = ", ".join(installed().providers) or "none is installed"
     sentence = f"{reason} Leave it empty for the built-in one, or choose an installed one: {known}."
     return [Problem("unknown_history_provider", ("history_provider",), sentence)]

@@ -321,10 +321,10 @@ class AnchorCheck(Protocol):
     """A comparison of the ledger with something outside the database."""
 
     def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
-        """Yield where the ledger differs; `told` counts, by a sentence, what was compared."""
+        """Yield the differences of the ledger; `told` counts the comparisons by a sentence."""
 
 
-# Part of `verify` for all chains; a verification of single chains runs them by themselves.
+# `verify` runs them for all chains; a verification of single chains runs them separately.
 ANCHORS: list[AnchorCheck] = []
 
 

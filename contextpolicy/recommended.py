@@ -1,7 +1,7 @@
 """Drafts with the recommended values for policies that existed before these values did.
 
-A policy that leaves a recommended field open gets it; what a policy sets stays. Nothing is
-published: the drafts take the ordinary way through review and activation.
+A draft adds the recommended fields that a policy leaves open and keeps all others. Nothing is
+published: each draft goes through the ordinary review and activation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def missing_values(values: Mapping[str, Any], *, slug: str, is_default: bool) ->
     strategy = values.get("strategy", "dynamic_summary" if is_default else "")
     if slug == DEMO or strategy in ("", "entity_state"):
         return {}
-    # Whoever decided about references keeps that decision with all its values.
+    # A policy that decides about references keeps all values of that decision.
     decided = values.keys() & {"references", "reference_share"}
     return {
         name: value

@@ -42,7 +42,7 @@ def packages_can_be_loaded(app_configs: Sequence[AppConfig] | None, **_: Any) ->
     """
     del app_configs
     faults = {**plugins.installed().faults, **history_providers.installed().faults}
-    hint = "Repair or remove the package. Policies that name it use the built-in one meanwhile."
+    hint = "Repair or remove the package. Until then, policies that name it use the built-in one."
     return [CheckWarning(sentence, hint=hint, id="palimpsest.W009") for sentence in faults.values()]
 
 

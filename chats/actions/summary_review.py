@@ -18,7 +18,7 @@ from chats.models import Compaction
 from chats.record import reading
 from chats.record.history import on_path
 
-# A summary has at most so many new sources; of more the newest are shown.
+# The newest sources up to this number are shown.
 MOST_SOURCES = 500
 
 
@@ -35,7 +35,7 @@ class SummarySource:
 class SummaryReview:
     """A waiting summary, the earlier summary that it continues, and the messages since then.
 
-    `left_out`: so many older messages are not among `sources`.
+    `left_out` is the number of older messages that `sources` omits.
     """
 
     compaction: Compaction
@@ -71,7 +71,7 @@ def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
     """Return the summary with its sources; the audit log records the reading first.
 
-    Raises `ReadingNotOpen` if the chat is another person's and nobody gave a reason.
+    Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
     """
     chat, actor = row.branch.chat, f"user:{user.pk}"
     if chat.owner_id != user.pk:

@@ -1,7 +1,7 @@
 """The administration's pages of compactions: numbers and hashes of each, and actions.
 
-No page here prints a summary, a focus or a remark. Who may approve a summary reads it on the page
-of its review, after a reason.
+No page here prints a summary, a focus or a remark. Approvers read a summary on the review page,
+after they gave a reason.
 """
 
 from collections.abc import Mapping

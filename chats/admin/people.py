@@ -77,7 +77,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     def invite(self, request: HttpRequest) -> HttpResponse:
         """Create or renew an invitation, and list those that are pending.
 
-        Raises PermissionDenied for who may not add people.
+        Raises PermissionDenied without the permission to add people.
         """
         if not self.has_add_permission(request):
             raise PermissionDenied

@@ -43,7 +43,7 @@ class SummaryReviewAdmin(CompactionDeeds):
     def review_page(self, request: HttpRequest) -> HttpResponse:
         """Ask for a reason, show the summary with its sources, or record the decision.
 
-        Raises PermissionDenied for who may not approve summaries.
+        Raises PermissionDenied without the permission to approve summaries.
         """
         user = person(request)
         if not self.has_view_permission(request) or not user.has_perm(EDITS_POLICIES):

@@ -85,14 +85,14 @@ class AgentBody(Strict):
     prompt_form = serializers.ChoiceField(
         choices=["", *PROMPT_FORMS],
         default="",
-        help_text="The form of its prompts in rounds of this server. Empty: as it is for an agent"
-        " that the team has; for a new one the form of its `agent_type`, `messages` without one.",
+        help_text="The form of its prompts in rounds of this server. Empty: an existing"
+        " agent keeps its form, a new one gets the form of its `agent_type`, else `messages`.",
     )
     window_size = WholeNumber(
         default=None,
         allow_null=True,
-        help_text="Earlier messages that it sees, 0 to 100. Null: as it is for an agent that the"
-        " team has; 5 for a new one.",
+        help_text="Earlier messages that it sees, 0 to 100. Null: an existing agent keeps its"
+        " window, a new one gets 5.",
     )
     policy = PlainText(default="", help_text="The slug of a policy; only administrators give one.")
     rests = Flag(default=False, help_text="Nobody calls it.")
@@ -122,8 +122,8 @@ class TeamBody(Strict):
     max_bytes = WholeNumber(
         default=None,
         allow_null=True,
-        help_text="The most bytes of an agent's prompt, 1,024 to 100,000,000; 0: no limit. Null: as"
-        " it is for a team that exists; 786,432 for a new one.",
+        help_text="The most bytes of an agent's prompt, 1,024 to 100,000,000; 0: no limit. Null: an"
+        " existing team keeps its limit, a new one gets 786,432.",
     )
     task = PlainText(
         default="", help_text="Every agent is told it. Over 5,120 bytes the beginning is kept."

@@ -147,7 +147,7 @@ def against(anchor: str) -> Iterator[Break]:
 
 
 def verify_file(*, told: Counter[str]) -> Iterator[Break]:
-    """Yield why the ledger is not the one of the checkpoint in the file beside the data."""
+    """Yield the differences between the ledger and the checkpoint file in the data folder."""
     yield from of_file(kept_outside(), told=told)
 
 

@@ -21,7 +21,7 @@ from chats.people.signin import create_link
 from contextpolicy import roles
 
 LIFETIME = timedelta(days=7)
-# The list shows so many, the newest first.
+# The list shows the newest invitations up to this number.
 MOST_SHOWN = 200
 
 
@@ -70,7 +70,7 @@ def invite(
 def renew(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
     """Return a person with the token of a new link; the earlier links stop working.
 
-    Raises `NotFound` for who was not invited, or has a password.
+    Raises `NotFound` if the person was not invited or has a password.
     """
     person = without_password().select_for_update(of=("self",)).filter(pk=user_id).first()
     if person is None:

@@ -95,8 +95,8 @@ def create_link(
 ) -> str:
     """Create a one-time token that signs the person in within its lifetime.
 
-    The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored; whoever has the
-    token can sign in as the person.
+    The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored; the token
+    lets its holder sign in as the person.
     """
     token = secrets.new_token()
     expires_at = now + (lifetime or timedelta(seconds=settings.LOGIN_LINK_SECONDS))
@@ -160,8 +160,8 @@ def change_password(
 ) -> None:
     """Set a new, already validated password.
 
-    The old one is asked for when there is one. A first password needs no other proof: who has none
-    could prove nothing without the server's console. It counts as a fresh sign-in. Raises
+    The old one is asked for when there is one. A first password needs no other proof: only
+    the server's console could give one. It counts as a fresh sign-in. Raises
     `WrongPassword` and `LoginThrottled`.
     """
     has_one = user.has_usable_password()

@@ -16,7 +16,13 @@ from contextpolicy.engine.agent_layouts import makes_text
 from contextpolicy.engine.assembly import ComposeInput
 from contextpolicy.engine.partition import unsendable
 from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import Viewer, as_seen, as_told, instructions, window_before
+from contextpolicy.engine.team_view import (
+    Viewer,
+    as_seen,
+    for_text_prompt,
+    instructions,
+    window_before,
+)
 from contextpolicy.engine.tokens import TokenCounter
 
 # The newest messages among which an agent's question is looked for; others are passed over.
@@ -40,7 +46,7 @@ class AgentView:
     window_size: int
     # The text form of its prompt; empty: each message in its own role.
     form: str = ""
-    # Of the team; None: no limit.
+    # The byte limit of the team; None: no limit.
     max_bytes: int | None = None
 
     def speaker(self, message: engine.Message) -> Speaker:
@@ -55,7 +61,7 @@ class AgentView:
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
         """Return a message as the agent is shown it."""
         speaker = self.speaker(message)
-        show = as_told if self.form else as_seen
+        show = for_text_prompt if self.form else as_seen
         return show(message, speaker=speaker, viewer=self.viewer, counter=counter)
 
 

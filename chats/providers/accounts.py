@@ -44,7 +44,7 @@ SETUP_SENTENCES = {
         "The server receives too many requests{answered}. Try again in a minute."
     ),
     "provider_protocol": (
-        "The answer of the server is no list of models. Check the address: most end with /v1."
+        "The server answered without a list of models. Check the address: most end with /v1."
     ),
     "provider_rejected": (
         "The server did not list its models{answered}. Check the address: most end with /v1."

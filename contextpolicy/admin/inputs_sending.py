@@ -60,8 +60,8 @@ class SendingInputs(forms.Form):
     plain_sections = yes_or_no(
         "Plain sections",
         "Sends preferences and retrieved context as plain text, without the introduction, the "
-        "dates and the names of speakers. The introduction tells the model that preferences are "
-        "not instructions.",
+        "dates and the names of speakers. The introduction says that preferences are not "
+        "instructions.",
     )
     lock_plain_sections = lock()
     dates = yes_or_no(

@@ -72,7 +72,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list, and the policies without recommended values to those who may edit them."""
+        """Show the list, and to editors the policies without recommended values."""
         context = dict(extra_context or {})
         if self.has_change_permission(request):
             found = recommended.recommendations()

@@ -24,7 +24,7 @@ MESSAGES = "messages"
 PROMPT_FORMS: Mapping[str, PromptForm] = {**FORMS, "plain": PLAIN_TEXT}
 # The sections in their order.
 SECTIONS = ("instructions", "task", "summary", "pinned", "conversation", "background", "current")
-# The parts of the tail that are sections of their own; all others are background.
+# The parts of the tail with separate sections; all others are background.
 _SECTION_OF = {"agent": "instructions", "task": "task"}
 
 
@@ -66,20 +66,20 @@ class AgentMaker(TextMaker):
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
         """Make a piece for each instruction, the task, and each part of the background."""
         own = [
-            # Instructions are trusted as they are; a task is written by people of the chat.
-            (name, told if name == "agent" else self._guard(told))
-            for name, told in self._inner
+            # Instructions are trusted; people of the chat write the task.
+            (name, part if name == "agent" else self._guard(part))
+            for name, part in self._inner
         ]
         known = [*self.writer.background(background), ("tail", text)]
-        told = [*own, *((name, self._guard(part)) for name, part in known)]
+        parts = [*own, *((name, self._guard(part)) for name, part in known)]
         return tuple(
-            self._piece(Segment("tail", name, 0, "user", 0), part) for name, part in told if part
+            self._piece(Segment("tail", name, 0, "user", 0), part) for name, part in parts if part
         )
 
     def pin(self, message: Message) -> Block:
         """Make the piece of a pinned message."""
         segment = Segment("pin", message.id, message.seq, "user", 0)
-        return self._piece(segment, self._told(message, text_of(message)), note=False)
+        return self._piece(segment, self._entry_of(message, text_of(message)), note=False)
 
     def question(self, message: Message) -> Block:
         """Make the piece of the whole question, without the name of its speaker."""
@@ -103,8 +103,8 @@ class AgentMaker(TextMaker):
         segments: list[Segment] = []
         for name in self._sections[:-1]:
             joint = "\n" if name in ("pinned", "conversation") else SECTION_JOINT
-            told = joint.join(piece.wires[0].content for piece in pieces[name])
-            texts.append(self.form.section(name, told))
+            content = joint.join(piece.wires[0].content for piece in pieces[name])
+            texts.append(self.form.section(name, content))
             segments += [segment for piece in pieces[name] for segment in piece.segments]
         before, after = self.form.borders("current")
         head = SECTION_JOINT.join([*filter(None, texts), before])
@@ -124,10 +124,10 @@ class AgentMaker(TextMaker):
     def _guard(self, text: str) -> str:
         return self.form.guard(text, sections=SECTIONS)
 
-    def _told(self, message: Message, text: str) -> str:
+    def _entry_of(self, message: Message, text: str) -> str:
         return self.form.entry(message.speaker, addressed(message.addressees), self._guard(text))
 
     def _line(self, made: Entry) -> Entry:
         texts = [wire.shown() for wire in made.wires if wire.role != "tool" and wire.shown()]
-        line = self._told(made.message, SECTION_JOINT.join(texts))
+        line = self._entry_of(made.message, SECTION_JOINT.join(texts))
         return self._as_line(made, line)

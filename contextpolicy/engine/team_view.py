@@ -181,7 +181,7 @@ def as_seen(
     return _counted(replace(message, parts=told, role="user"), counter)
 
 
-def as_told(
+def for_text_prompt(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
     """Return a message of the team for a prompt that is one text, with its speaker's name.
@@ -193,12 +193,12 @@ def as_told(
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
     files = [file_text(replace(p, name=_flat(p.name))) for p in parts if isinstance(p, FilePart)]
     body = "\n".join(filter(None, [text_of(replace(message, parts=parts)), *files]))
-    told = parts if is_own else (TextPart(body),) if body else ()
+    shown = parts if is_own else (TextPart(body),) if body else ()
     line = f"{speaker.role_name} to {addressed(message.addressees)}: {body}"
-    counted = message_tokens((TextPart(line), *(told if is_own else ())), "user", counter)
+    counted = message_tokens((TextPart(line), *(shown if is_own else ())), "user", counter)
     return replace(
         message,
-        parts=told,
+        parts=shown,
         role="assistant" if is_own else "user",
         speaker=speaker.role_name,
         tokens=counted,

@@ -1,4 +1,4 @@
-"""The notice about recommended values, the drafts that it creates, and who may create them."""
+"""The notice about recommended values, its drafts, and the permission to create them."""
 
 from collections.abc import Callable
 from datetime import datetime

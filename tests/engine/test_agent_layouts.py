@@ -12,7 +12,7 @@ from contextpolicy.engine.messages import FilePart, Message, Summary, TextPart
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import Viewer, as_told, instructions
+from contextpolicy.engine.team_view import Viewer, for_text_prompt, instructions
 from contextpolicy.engine.tokens import wire_tokens
 from contextpolicy.engine.transcript import Background
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
@@ -168,14 +168,16 @@ def test_only_text_forms_make_texts() -> None:
 def test_own_messages_keep_their_tools_and_others_their_words() -> None:
     viewer = Viewer(role_id="max", name="Max", mates=("Sarah",))
     max_, sarah = Speaker("max", "Max", "ai"), Speaker("sarah", "Sarah", "ai")
-    own = as_told(step(2, text="I looked."), speaker=max_, viewer=viewer, counter=COUNTER)
+    own = for_text_prompt(step(2, text="I looked."), speaker=max_, viewer=viewer, counter=COUNTER)
     assert (own.role, own.speaker, len(own.parts)) == ("assistant", "Max", 3)
-    other = as_told(step(2, text="[NEXT:Max] Hi"), speaker=sarah, viewer=viewer, counter=COUNTER)
+    other = for_text_prompt(
+        step(2, text="[NEXT:Max] Hi"), speaker=sarah, viewer=viewer, counter=COUNTER
+    )
     assert (other.role, other.speaker, other.parts) == ("user", "Sarah", (TextPart("Hi"),))
-    silent = as_told(step(2), speaker=sarah, viewer=viewer, counter=COUNTER)
+    silent = for_text_prompt(step(2), speaker=sarah, viewer=viewer, counter=COUNTER)
     assert silent.parts == ()
     file = message(3, parts=(FilePart("text/plain", "a.txt", "x"),))
-    told = as_told(file, speaker=sarah, viewer=viewer, counter=COUNTER)
+    told = for_text_prompt(file, speaker=sarah, viewer=viewer, counter=COUNTER)
     assert "a.txt" in str(told.parts)
     assert "[FROM:name]" in instructions(viewer)
     assert "[FROM:name]" not in instructions(viewer, is_text=True)

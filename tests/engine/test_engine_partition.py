@@ -63,7 +63,7 @@ def test_a_reason_of_the_caller_leaves_a_message_out_before_every_other() -> Non
 
 def test_ranges_that_a_provider_skipped_stand_behind_summary_and_window() -> None:
     summary = Summary("s", "Old.", 1, 2, (), 1)
-    told = account(
+    found = account(
         sent=[6, 9],
         left=[(7, "empty")],
         summary=summary,
@@ -72,11 +72,11 @@ def test_ranges_that_a_provider_skipped_stand_behind_summary_and_window() -> Non
         unloaded=None,
         skipped=((1, 5), (7, 8)),
     )
-    assert [(out.from_seq, out.to_seq, out.reason) for out in told.left_out] == [
+    assert [(out.from_seq, out.to_seq, out.reason) for out in found.left_out] == [
         (1, 2, "covered"),
         (3, 3, "window"),
         (4, 5, "history_provider"),
         (7, 7, "empty"),
         (8, 8, "history_provider"),
     ]
-    assert told.limited == 4
+    assert found.limited == 4

@@ -59,17 +59,17 @@ def test_the_checks_of_migrate_read_only_what_every_version_has(
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {table} DROP COLUMN warm_up")
     MigrationRecorder(connection).record_unapplied("contextpolicy", "0002_ledger_triggers")
-    told = [message.id for message in run_checks(databases=["default"], tags=["database"])]
-    assert "palimpsest.E008" in told
-    assert "palimpsest.E006" not in told
+    ids = [message.id for message in run_checks(databases=["default"], tags=["database"])]
+    assert "palimpsest.E008" in ids
+    assert "palimpsest.E006" not in ids
 
 
 def test_missing_triggers_of_a_present_database_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("project.checks.triggers_of", lambda *_: 0)
-    told = [message.id for message in run_checks(databases=["default"], tags=["database"])]
-    assert "palimpsest.E006" in told
+    ids = [message.id for message in run_checks(databases=["default"], tags=["database"])]
+    assert "palimpsest.E006" in ids
 
 
 def test_the_wrong_encryption_key_degrades_readiness(client: Client, settings: Settings) -> None:

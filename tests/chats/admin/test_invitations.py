@@ -1,4 +1,4 @@
-"""Invitations: who creates them, what the link does, and how they are renewed."""
+"""Invitations: permission, link, password and renewal."""
 
 import re
 from datetime import timedelta
@@ -22,7 +22,7 @@ NEW = "correct horse battery staple"
 
 @pytest.fixture
 def owner(db: None) -> Client:
-    """The browser of an Owner who has just signed in."""
+    """The browser of an Owner with a fresh sign-in."""
     return signed_in(person("olga", OWNER))
 
 
@@ -64,7 +64,7 @@ def test_a_pending_invitation_is_listed_and_renewed(owner: Client) -> None:
     assert first != second
     assert Client().post(first).headers.get("Location") is None
     assert Client().post(second).headers["Location"] == "/account/password/"
-    # Who has signed in without setting a password gets another link.
+    # A person that signed in without setting a password gets another link.
     assert "nina Used" in opened(owner, PAGE).words
     third = link_in(owner.post(PAGE, {"renew": str(nina.pk)}))
     assert Client().post(third).headers["Location"] == "/account/password/"
@@ -74,7 +74,7 @@ def test_a_pending_invitation_is_listed_and_renewed(owner: Client) -> None:
 def test_a_name_that_cannot_be_used_is_refused_beside_its_field(owner: Client, name: str) -> None:
     before = User.objects.count()
     page = owner.post(PAGE, {"username": name, "role": AUDITOR}).content.decode()
-    assert "Nobody was invited" in page
+    assert "No invitation was created" in page
     assert "invitation-link" not in page
     assert User.objects.count() == before
 

@@ -1,4 +1,4 @@
-"""Prompt forms and byte limits: what an agent's model is sent in a round, and who sets it."""
+"""Prompt forms and byte limits of agents: requests of rounds, REST and the page."""
 
 from collections.abc import Callable
 
@@ -170,8 +170,8 @@ def test_an_agent_that_exists_keeps_form_and_window_unless_told(of_alice: Progra
     ann["role_id"] = made["agents"][0]["role_id"]
     body = {"name": "Team", "agents": [ann, {"name": "Ben", "agent_type": "codex"}]}
     changed = of_alice.call("PUT", f"teams/{made['id']}", body).json()
-    told = [(each["prompt_form"], each["window_size"]) for each in changed["agents"]]
-    assert told == [("messages", 12), ("openai-codex", 5)]
+    agents = [(each["prompt_form"], each["window_size"]) for each in changed["agents"]]
+    assert agents == [("messages", 12), ("openai-codex", 5)]
     assert changed["max_bytes"] == 0
 
 

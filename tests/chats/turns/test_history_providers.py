@@ -157,8 +157,8 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
     offered += [own("nothing", Nothing), own("renamed", Failing), own("nowhere", Nothing)]
     offered[-1] = EntryPoint("nowhere", "no_such_module:Nothing", history_providers.GROUP)
     history_providers.installed.cache_clear()
-    told = [message.msg for message in run_checks() if message.id == "palimpsest.W009"]
-    assert told == [
+    warnings = [message.msg for message in run_checks() if message.id == "palimpsest.W009"]
+    assert warnings == [
         "The history provider 'nothing' cannot be used: it has no get_history.",
         "The history provider 'nowhere' cannot be used: ModuleNotFoundError.",
         "The history provider 'renamed' cannot be used: it is called differently from its entry"

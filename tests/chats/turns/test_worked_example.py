@@ -1,4 +1,4 @@
-"""The worked example of the context layouts comes out byte for byte, whoever sends the question.
+"""The worked example of the context layouts comes out byte for byte from each sender.
 
 One chat of the owner holds the retrieved messages, the other one the recent ones. The question is
 sent from the page, over REST and through the gateway.
@@ -134,7 +134,7 @@ def senders(
     other = new_chat(alice)
     say(other, asked["content"], answered["content"])
     branch = Branch.objects.get(chat=other)
-    # Texts that have nothing to do with each other show what counts as similar.
+    # Unrelated texts set the threshold of similarity.
     Message.objects.bulk_create(
         Message(
             branch=branch,
