@@ -49,7 +49,7 @@ def close_own_connection(connection: SQLite) -> None:
     """Close a connection; one to a database in memory only outside the main thread."""
     own = threading.get_ident()
     # Django has no public name for the thread of a connection.
-    is_own = connection._thread_ident == own  # noqa: SLF001
+    is_own = connection._thread_ident == own  # type: ignore[attr-defined]
     is_other = is_own and own != threading.main_thread().ident
     if is_other and not connection.in_atomic_block:
         BaseDatabaseWrapper.close(connection)
