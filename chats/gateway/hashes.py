@@ -23,11 +23,16 @@ _THOUGHTS = re.compile(
 )
 
 
+# Characters of a message's first line that its loose hash covers.
+LONGEST_BEGINNING = 200
+
+
 class Hashes(NamedTuple):
-    """The two hashes of a message; `found` is empty where the program wrote nothing itself."""
+    """The hashes of a message; `found` and `loose` are empty for a reply of the model alone."""
 
     found: str
     item: str
+    loose: str = ""
 
 
 def room_of(*, owner_id: int, end_user: str, source: str, value: str) -> str:
@@ -38,13 +43,22 @@ def room_of(*, owner_id: int, end_user: str, source: str, value: str) -> str:
 def hashes_of(items: Sequence[Item], *, room: str) -> list[Hashes]:
     """Return the hashes of each message of a request."""
     made = []
-    chain = room
+    chain, loose = room, _keyed("loose", room)
     for item in items:
+        whole = item_hash(item.parts, room=room)
         own = written_by_program(item)
-        if own is not None:
-            chain = _keyed(chain, own)
-        made.append(Hashes(chain if own is not None else "", item_hash(item.parts, room=room)))
+        if own is None:
+            made.append(Hashes("", whole))
+            continue
+        chain = _keyed(chain, own)
+        loose = _keyed(loose, beginning_of(item) if item.role == "user" else own)
+        made.append(Hashes(chain, whole, loose))
     return made
+
+
+def beginning_of(item: Item) -> str:
+    """Return the first line of a message, which stays if a client appends a reminder."""
+    return next(iter(plain(item.text).strip().splitlines()), "")[:LONGEST_BEGINNING]
 
 
 def item_hash(parts: Sequence[Part], *, room: str) -> str:

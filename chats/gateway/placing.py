@@ -459,6 +459,7 @@ def remember(request: Request, place: Placement) -> None:
                 branch_id=branch_id,
                 seq=seq,
                 found=request.hashes[seq - offset - 1].found if chained else "",
+                loose=request.hashes[seq - offset - 1].loose if chained else "",
                 item=request.hashes[seq - offset - 1].item,
             )
             for branch_id, above, to in path

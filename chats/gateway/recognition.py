@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from chats.gateway import statements
 from chats.gateway.conversation import Item
-from chats.gateway.hashes import Hashes, item_hash, reply_form
+from chats.gateway.hashes import Hashes, item_hash, plain, reply_form
 from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
 from contextpolicy.engine.messages import parts_from_json
@@ -94,6 +94,11 @@ def candidates(
     wanted = [each.found for each in request.hashes if each.found]
     rows = nodes.filter(found__in=wanted).order_by("-seq", "-pk")
     ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
+    if not ids:
+        # A client that takes its reminder out of a message again.
+        begun = [each.loose for each in request.hashes if each.loose]
+        rows = nodes.filter(loose__in=begun).order_by("-seq", "-pk")
+        ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
     known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
     branches = branches_by_id(list(known))
     # A message of a branch may stand on those that left it later: they have the same beginning.
@@ -122,6 +127,8 @@ def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0
     shared, replies, is_open = start, 0, False
     for place in range(start, len(request.items)):
         same = said.sameness(place + 1 + offset, request, place)
+        if not same and said.is_reminded(place + 1 + offset, request, place):
+            same = "same"
         if not same:
             # The same calls with other results: not the same message, but our reply came back.
             replies += said.comes_back(place + 1 + offset, request.items[place])
@@ -163,6 +170,25 @@ class BranchPath:
         if reply_form(parts) != reply_form(item.parts):
             return ""
         return "open" if item.results else "reply"
+
+    def is_reminded(self, seq: int, request: Request, place: int) -> bool:
+        """Return True if a message of the request is the one at a seq without its reminder.
+
+        Some clients append a reminder to their newest message, and send the message without it
+        later. The newest message has to end with the same reminder, and our reply has to follow:
+        a person who shortens a message means another one.
+        """
+        row, item = self.rows.get(seq), request.items[place]
+        if row is None or item.role != "user" or row.role != "user" or row.erased_at:
+            return False
+        text, stored = plain(item.text), plain(row.text)
+        rest = stored.removeprefix(text)
+        if not text or rest == stored or not rest.startswith("\n"):
+            return False
+        newest = next(each for each in reversed(request.items) if each.role == "user")
+        if newest is item or not plain(newest.text).endswith(rest):
+            return False
+        return self.sameness(seq + 1, request, place + 1) in ("reply", "open")
 
     def comes_back(self, seq: int, item: Item) -> bool:
         """Tell whether a message has the calls of our reply at a seq, whatever their results."""

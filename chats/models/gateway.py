@@ -34,13 +34,14 @@ class GatewayChat(Stored):
 class GatewayNode(Stored):
     """A message as the program itself sent it, in keyed hashes: nothing in it can be guessed.
 
-    Both are of one room. `found` chains what the program wrote up to here; `item` is of this
-    message alone, whole.
+    All are of one room. `found` chains what the program wrote up to here, `loose` the beginnings of
+    it; `item` is of this message alone, whole.
     """
 
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="+")
     seq = models.PositiveBigIntegerField()
     found = models.CharField(max_length=64, blank=True, default="")
+    loose = models.CharField(max_length=64, blank=True, default="", db_default="")
     item = models.CharField(max_length=64)
 
     class Meta:
@@ -49,6 +50,7 @@ class GatewayNode(Stored):
         ]
         indexes: ClassVar = [
             models.Index(fields=["found"], name="gateway_found"),
+            models.Index(fields=["loose"], name="gateway_loose"),
             models.Index(fields=["item"], name="gateway_item"),
         ]
 

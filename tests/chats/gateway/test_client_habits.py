@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from chats.compaction.maintain import maintain
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.side_calls import is_side_call
-from chats.models import Branch, Chat
+from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
 from chats.turns.start import first_words
 from contextpolicy.engine.messages import TextPart
+from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.gateway.conftest import TOOLS, Program, assistant, system, user
@@ -182,3 +185,49 @@ def test_pending_is_reported_only_if_a_summary_can_follow(
     Branch.objects.update(compaction_paused=True)
     said += [user("Go on"), assistant(waiting.text)]
     assert program.ask([*said, user("Then?")]).headers["X-Context-Status"] == "windowed"
+
+
+def remind(program: Program, texts: list[str], reminder: str, **more: Any) -> list[Any]:
+    """Talk as a client that appends a reminder to its newest message alone."""
+    said: list[dict[str, Any]] = []
+    answers = []
+    for text in texts:
+        answers.append(program.ask([*said, user(f"{text}{reminder}")], **more))
+        said += [user(text), assistant(answers[-1].text)]
+    return answers
+
+
+@pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
+@pytest.mark.parametrize("reminder", ["\n\nReply in English.", "\n# *SEARCH/REPLACE* rules:\n1. x"])
+def test_a_reminder_on_the_newest_message_keeps_one_conversation(
+    program: Program, headers: dict[str, str], reminder: str
+) -> None:
+    texts = [f"Question {number}" for number in range(4)]
+    answers = remind(program, texts, reminder, headers=headers)
+
+    assert [each.headers["X-Context-Decision"] for each in answers] == ["new", *["continue"] * 3]
+    assert len({each.chat.pk for each in answers}) == 1
+    assert Branch.objects.count() == 1
+    assert not answers[0].chat.is_provisional
+    assert len(program.prompt) == 7
+
+
+def test_a_conversation_with_reminders_gets_summaries(
+    program: Program, set_policy: SetPolicy
+) -> None:
+    set_policy(token_budget=2000, reserve_tokens=300)
+    long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
+    answers = remind(program, [f"{number}. {long}" for number in range(14)], "\n\nBe brief.")
+    maintain(chat_id=answers[-1].chat.pk, counter=ApproximateCounter(), now=timezone.now())
+    assert Compaction.objects.filter(kind="summary", status="published").exists()
+
+
+def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> None:
+    text = "My question\n\nThe password is 1234."
+    first = program.ask([user(text)])
+    said = [user("My question"), assistant(first.text), user("And now?")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
+    # Neither does a reminder hide another question.
+    reminded = remind(program, ["One"], "\n\nBe brief.")
+    said = [user("On"), assistant(reminded[0].text), user("Two\n\nBe brief.")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
