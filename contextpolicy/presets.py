@@ -47,8 +47,30 @@ LONG_CHATS = Preset(
     {"strategy": "dynamic_summary", "turn_threshold": None, **RETRIEVED},
 )
 
+# Coding agents send long instructions, whole files and their tools with each request. The budget is
+# larger than any window, so that of the model counts, or what its server reports.
+CODING_AGENTS = Preset(
+    "coding-agents",
+    "Coding agents",
+    "For Claude Code, Codex and similar clients: prompts may fill the model's context window, and "
+    "the oldest part is replaced by a summary when they do. Retrieved context is off. New API keys "
+    "for /v1 use it.",
+    {
+        "strategy": "dynamic_summary",
+        "turn_threshold": None,
+        "token_budget": 1_000_000,
+        "reserve_tokens": 16_000,
+        "keep_last_messages": 20,
+        "summary_max_tokens": 4_000,
+        "input_length_limit": 1_000_000,
+        "references": False,
+        "dates": False,
+    },
+)
+
 PRESETS = (
     LONG_CHATS,
+    CODING_AGENTS,
     Preset(
         "rounds",
         "Summary by turns",

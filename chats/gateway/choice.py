@@ -25,6 +25,8 @@ from contextpolicy.engine.budget import prompt_limit
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 POLICY, CHAT = "policy:", "chat:"
+# A larger budget is no limit: only the window of the model is, if it is known.
+UNBOUNDED = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,34 +140,35 @@ def check_tools(model: ModelSpec, tools: Any) -> None:
         )
 
 
-def listed(*, user: User) -> list[ListedModel]:
+def listed(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
     """Return the models that a person's programs may name, the policies, and what embeds texts.
 
-    A policy that cannot work with any model is not among them.
+    `policy` is that of the key, under which a model is used without naming another one. A policy
+    that cannot work with any model is not listed.
     """
-    probe = Chat(owner_id=user.pk)
+    probe = Chat(owner_id=user.pk, policy=policy)
     entries = [
-        ListedModel(spec.slug, window, spec.provider)
+        ListedModel(spec.slug, window if spec.window or window < UNBOUNDED else None, spec.provider)
         for spec in usable_models()
         if (window := window_of(probe, spec)) is not None
     ]
-    for policy in policies_for(user):
-        model = model_under(policy, user=user)
-        under = Chat(owner_id=user.pk, policy=policy)
+    for each in policies_for(user):
+        model = model_under(each, user=user)
+        under = Chat(owner_id=user.pk, policy=each)
         window = window_of(under, model) if model else None
         if window is not None:
-            entries.append(ListedModel(POLICY + policy.slug, window, "policy"))
+            entries.append(ListedModel(POLICY + each.slug, window, "policy"))
     # A model may be good for both, and is listed once.
     known = {entry.name for entry in entries}
     return entries + [each for each in embedding_models(user=user) if each.name not in known]
 
 
-def entry_of(name: str, *, user: User) -> ListedModel:
+def entry_of(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
     """Return the entry of a name that a request may have, under that name.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
-    entries = {entry.name: entry for entry in listed(user=user)}
+    entries = {entry.name: entry for entry in listed(user=user, policy=policy)}
     if name in entries:
         return entries[name]
     with suppress(ModelNotFound):

@@ -53,7 +53,7 @@ def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
 def probe_for(sent: Sent) -> Chat:
     """Return an unsaved chat that has the policy of a request, as far as that names its chat."""
     named, wanted = sent.chat, sent.wanted
-    chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=wanted.policy)
+    chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=sent.policy)
     if wanted.chat is not None:
         chat.model, chat.policy = wanted.chat.model, wanted.chat.policy
     if named is not None:

@@ -44,6 +44,7 @@ from chats.turns.start import (
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy.engine.messages import TextPart, ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ContextPolicy
 from speed import prepared
 
 Decision = Literal["new", "continue", "branch", "repeat", "retry"]
@@ -73,6 +74,11 @@ class Sent:
     def chat(self) -> Chat | None:
         """The chat that the program names, by itself or by a reply in it."""
         return self.wanted.chat or (self.earlier.chat if self.earlier else None)
+
+    @property
+    def policy(self) -> ContextPolicy | None:
+        """The policy that the request names, or that of its key."""
+        return self.wanted.policy or self.api_key.policy
 
     @property
     def is_named(self) -> bool:
@@ -402,7 +408,7 @@ def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
     the model takes none of.
     """
     if sent.wanted.chat is None:
-        chat.model, chat.policy = sent.wanted.model, sent.wanted.policy
+        chat.model, chat.policy = sent.wanted.model, sent.policy
     choice = model_choice.choose(chat=chat)
     model_choice.available_account(choice.model)
     check_tools(choice.model, sent.client.get("tools"))

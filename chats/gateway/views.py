@@ -101,7 +101,7 @@ def refused(refusal: Refusal) -> HttpResponseBase:
 def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """List the models and the policies that the key's owner may name."""
     del request
-    found = [model_json(entry) for entry in choice.listed(user=key.owner)]
+    found = [model_json(entry) for entry in choice.listed(user=key.owner, policy=key.policy)]
     return JsonResponse({"object": "list", "data": found})
 
 
@@ -112,7 +112,7 @@ def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
     Raises `ModelNotFound` and `TeamInChat`.
     """
     del request
-    return JsonResponse(model_json(choice.entry_of(name, user=key.owner)))
+    return JsonResponse(model_json(choice.entry_of(name, user=key.owner, policy=key.policy)))
 
 
 @csrf_exempt  # nothing happens here

@@ -64,6 +64,14 @@ class ApiKey(Stored):
     scopes = models.JSONField(default=list)
     # Its requests to /v1 are passed on as they came: no chat, none of their words is stored.
     unmanaged = models.BooleanField(default=False, db_default=False)
+    # For chats that its requests to /v1 open without naming a policy; empty: as for its owner.
+    policy = models.ForeignKey(
+        "contextpolicy.ContextPolicy",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True, blank=True)

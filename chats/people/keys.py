@@ -19,6 +19,8 @@ from chats.models import ApiKey
 from chats.people import signin, statements
 from contextpolicy import ledger
 from contextpolicy.engine import names
+from contextpolicy.models import ContextPolicy
+from contextpolicy.presets import CODING_AGENTS
 
 MARK = "plm_"
 # Each with what it opens.
@@ -33,6 +35,7 @@ SCOPE_WORDS = {
     "gateway": "Use the models through /v1, as an OpenAI client does",
 }
 SCOPES = tuple(SCOPE_WORDS)
+GATEWAY = "gateway"
 KEYS_PER_PERSON = 20
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 365
@@ -155,11 +158,20 @@ def create_key(
         key_hash=secrets.hash_token(secret),
         scopes=sorted(set(scopes)),
         unmanaged=unmanaged,
+        policy=gateway_policy() if GATEWAY in scopes else None,
         created_at=now,
         expires_at=now + timedelta(days=lifetime_days),
     )
     note("api_key.created", key=key, actor=f"user:{owner.pk}", now=now)
     return key, secret
+
+
+def gateway_policy() -> ContextPolicy | None:
+    """Return the policy of new keys for /v1; None if it was retired."""
+    rows = ContextPolicy.objects.filter(
+        slug=CODING_AGENTS.slug, retired=False, current__isnull=False
+    )
+    return rows.first()
 
 
 @transaction.atomic
@@ -186,7 +198,8 @@ def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
 
 def keys_of(*, owner: AbstractBaseUser) -> list[ApiKey]:
     """Return the person's keys, newest first, with those that ended."""
-    return list(ApiKey.objects.filter(owner=owner.pk).order_by("-created_at", "-pk"))
+    rows = ApiKey.objects.filter(owner=owner.pk).select_related("policy")
+    return list(rows.order_by("-created_at", "-pk"))
 
 
 def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
