@@ -23,7 +23,7 @@ MOST_SOURCES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class SummarySource:
+class ReviewSource:
     """A message that a summary covers."""
 
     seq: int
@@ -41,7 +41,7 @@ class SummaryReview:
     compaction: Compaction
     text: str
     earlier: str
-    sources: Sequence[SummarySource]
+    sources: Sequence[ReviewSource]
     left_out: int
 
 
@@ -84,7 +84,7 @@ def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview
     total = found.count()
     newest = list(found.order_by("-seq")[:MOST_SOURCES])[::-1]
     sources = [
-        SummarySource(message.seq or 0, message.said_by, "\n".join(texts_of(message.parts)))
+        ReviewSource(message.seq or 0, message.said_by, "\n".join(texts_of(message.parts)))
         for message in newest
     ]
     earlier = row.previous.text if row.previous else ""

@@ -27,7 +27,7 @@ class ReviewRequest(Strict):
     )
 
 
-class SummarySourceOut(serializers.Serializer[Any]):
+class ReviewSourceOut(serializers.Serializer[Any]):
     """A message that the summary covers."""
 
     seq = serializers.IntegerField()
@@ -40,7 +40,7 @@ class SummaryReviewOut(serializers.Serializer[Any]):
 
     text = serializers.CharField()
     earlier = serializers.CharField(help_text="The earlier summary that it continues, or empty.")
-    sources = SummarySourceOut(many=True)
+    sources = ReviewSourceOut(many=True)
     left_out = serializers.IntegerField(help_text="Number of older sources that are not listed.")
 
 

@@ -97,9 +97,8 @@ def test_who_came_by_link_sets_a_first_password_without_an_old_one(
     client.post(f"/login/link/{token}/")
     changed = {"new_password1": NEW, "new_password2": NEW}
     with time_machine.travel(timezone.now() + timedelta(minutes=16)):
-        stale = client.post("/account/password/", changed)
-    assert stale.context["refusal"].code == "reauthentication_required"
-    assert client.post("/account/password/", changed).status_code == 302
+        # An old sign-in is no obstacle: only the server's console could give another proof.
+        assert client.post("/account/password/", changed).status_code == 302
     alice.refresh_from_db()
     assert alice.check_password(NEW)
 
