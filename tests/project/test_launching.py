@@ -192,3 +192,14 @@ def test_a_link_has_the_address_of_the_running_instance(
     (tmp_path / "address").write_text("http://127.0.0.1:8421\n", encoding="utf-8")
     call_command("login_link", stdout=out)
     assert "http://127.0.0.1:8421/login/link/" in out.getvalue()
+
+
+def test_a_worker_of_root_prints_no_warning_below_the_sign_in_link() -> None:
+    # In a new interpreter: pytest resets the filters of its own.
+    script = (
+        "import warnings, project.celery\n"
+        "from celery.exceptions import SecurityWarning\n"
+        "warnings.warn(SecurityWarning('worker of root'))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
