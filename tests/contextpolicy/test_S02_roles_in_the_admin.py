@@ -74,8 +74,14 @@ OTHER = {
     "admin:contextpolicy_ledger_offline": {A, S},
     "admin:chats_receipt_words": {A, S},
     "admin:contextpolicy_policy_import": {P, S},
+    "admin:auth_user_invite": {W, S},
     "admin:contextpolicy_effective_explain": {P, A, S},
     "admin:chats_retention_preview": {P, A, S},
+}
+# Pages without a GET, or for a waiting row, with the roles that may use them.
+FORMS = {
+    "admin:contextpolicy_policy_recommended": {P, S},
+    "admin:chats_compaction_review": {P, S},
 }
 # The pages of one row each, with its model.
 OF_A_ROW = {
@@ -230,6 +236,11 @@ def test_S02_the_pages_beside_the_models_follow_the_table(
     client = browser(role)
     for page, allowed in OTHER.items():
         assert opens(client, page) == (role in allowed)
+    for page, allowed in FORMS.items():
+        # A redirect with permission; 403 or the sign-in page without.
+        answer = client.post(reverse(page))
+        is_refused = answer.status_code == 403 or "login" in answer.headers.get("Location", "")
+        assert is_refused == (role not in allowed), page
     for page, (model, allowed) in OF_A_ROW.items():
         key = getattr(rows[model], "pk")  # noqa: B009 - models of several kinds
         assert opens(client, page, key) == (role in allowed)
@@ -240,7 +251,7 @@ def test_S02_the_table_names_every_page_of_the_admin() -> None:
     ordinary |= {"autocomplete", "app_list", "view_on_site"}
     kinds = ("changelist", "add", "history", "delete", "change")
     told = {f"{model}_{kind}" for model in TABLE for kind in kinds}
-    told |= {name.removeprefix("admin:") for name in (*OTHER, *OF_A_ROW)}
+    told |= {name.removeprefix("admin:") for name in (*OTHER, *FORMS, *OF_A_ROW)}
 
     def names(found: list[URLPattern | URLResolver]) -> set[str]:
         here = {entry.name for entry in found if isinstance(entry, URLPattern) and entry.name}

@@ -71,6 +71,7 @@ OFFERS = {
     "NewCompaction": ["focus", "model"],
     "Revision": ["text"],
     "Rejection": ["reason"],
+    "ReviewRequest": ["reason"],
     "PreviewRequest": ["chat", "locks", "place", "policy", "values"],
     "Activation": ["emergency"],
     "SampleRequest": ["locks", "place", "policy", "values"],
