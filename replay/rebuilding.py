@@ -196,7 +196,8 @@ def of_summaries(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str],
         values, model = resolution.values_of(row.effective_policy), summaries.model_of(row)
         for number in range(1, len(row.calls) + 1):
             made = summaries.summary_request_of(row, number=number)
-            built = summaries.bodies(row, made.messages, values=values, model=model)
+            most = made.max_output_tokens or values.summary_max_tokens
+            built = summaries.bodies(row, made.messages, max_output_tokens=most, model=model)
             hashes = {text_ref(text) for text in built}
             known = made.body_sha256
             differs = made.reason or ("" if not known or made.body == "same" else made.body_words)

@@ -25,7 +25,8 @@ class SummaryCall:
     """One request by what it takes: messages by their seq, or texts by their places.
 
     One that `is_last` writes the summary itself: it has the summary so far beside it, and the facts
-    that an earlier attempt lost. `max_chars` cuts each message.
+    that an earlier attempt lost. `max_chars` cuts each message. `room`: tokens that the model may
+    write beyond the summary, for its thoughts.
     """
 
     from_seq: int = 0
@@ -33,6 +34,7 @@ class SummaryCall:
     max_chars: int | None = None
     texts: tuple[int, ...] = ()
     is_last: bool = False
+    room: int = 0
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine import costs
-from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.acceptance import keep_sections, verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.claims import without_labels
 from contextpolicy.engine.extractive import EXTRACTIVE_V6, extractive_summary
@@ -41,6 +41,8 @@ from contextpolicy.models import ModelSpec
 # In tokens: the frame of a summary that is merged; the limit of a request when none is known.
 MERGE_FRAME = 24
 NO_LIMIT = 1 << 40
+# In tokens: the room for the thoughts of a model that reasons before it writes.
+THOUGHTS = 4_000
 # A model reads so many chunks for one summary, the newest; older messages are extracted without it.
 MOST_CHUNKS = 8
 # In characters: a message in a transcript is cut no shorter.
@@ -276,12 +278,15 @@ class Calls:
         if self.excess(call) > 0:
             raise ProviderError("context_overflow")
         messages = self.sources.request(call, self.record)
+        most = self.claimed.values.summary_max_tokens
+        taken = request_tokens(messages, counter=self.counter) + most
+        call = replace(call, room=room_for_thoughts(taken, window=self.spec.window))
         self.record.calls.append(call)
         self.renew(prompt_json(messages, ()), self.record)
         request = ProviderRequest(
             model=self.spec.name,
             messages=messages,
-            max_output_tokens=self.claimed.values.summary_max_tokens,
+            max_output_tokens=most + call.room,
             stream=not self.spec.cannot_stream,
         )
         account = model_choice.account_for(self.spec)
@@ -292,7 +297,13 @@ class Calls:
         self.bodies += written.bodies
         written.bodies = list(self.bodies)
         written.prompt_version = self.record.version
+        written.text = keep_sections(written.text, headings_of(self.claimed.values))
         return written
+
+
+def room_for_thoughts(taken: int, *, window: int | None) -> int:
+    """Return the tokens that a model may write beyond its summary; 0 if its window has no room."""
+    return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 
 
 async def answer(request: ProviderRequest, *, account: Account) -> Written:

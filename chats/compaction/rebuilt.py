@@ -32,7 +32,6 @@ from chats.prompt.rebuilt import Prefix
 from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
-from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import Segment, prompt_json, text_ref
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -83,6 +82,8 @@ class SummaryRequest:
     body: BodyCheck = "unknown"
     file: str = ""
     is_anthropic: bool = False
+    # The output limit of the call, in tokens; 0 where there is a fault.
+    max_output_tokens: int = 0
     pieces: Sequence[Sequence[Segment]] = ()
     lines: Sequence[SentLine] = ()
     prefix: Prefix | None = None
@@ -135,7 +136,8 @@ def summary_request_of(
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
     model = model_of(row)
-    made = list(bodies(row, messages, values=values, model=model))
+    most = values.summary_max_tokens + call.room
+    made = list(bodies(row, messages, max_output_tokens=most, model=model))
     body = compared(iter(made), known) if known else "unknown"
     file = next((text for text in made if text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
@@ -153,6 +155,7 @@ def summary_request_of(
         file=file,
         pieces=[[system], sources.pieces(call, record, counter=COUNTER)],
         is_anthropic=speaks_anthropic(model),
+        max_output_tokens=most,
     )
 
 
@@ -259,14 +262,14 @@ def bodies(
     row: Compaction,
     messages: tuple[WireMessage, ...],
     *,
-    values: PolicyValues,
+    max_output_tokens: int,
     model: ModelSpec | None,
 ) -> Iterator[str]:
     """Yield the body of a request for a summary in each form that its server may take."""
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,
-        max_output_tokens=values.summary_max_tokens,
+        max_output_tokens=max_output_tokens,
         stream=not (model and model.cannot_stream),
     )
     yield from forms_of(request, is_anthropic=speaks_anthropic(model))

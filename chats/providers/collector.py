@@ -20,7 +20,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.providers.think_tags import ThinkTags
+from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import ToolCallPart
 
@@ -152,6 +152,23 @@ class ReplyCollector:
         """Take what was held back because it could have been the beginning of a tag."""
         for kind, piece in self.tags.flush() if self.tags else ():
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
+        if self.tags:
+            self.move_unopened_thoughts()
+
+    def move_unopened_thoughts(self) -> None:
+        """Move thoughts that lack their opening tag from the text to the reasoning.
+
+        Only the closing tag tells, so a live viewer has seen them as text until then; the stored
+        reply has them as thoughts.
+        """
+        split = split_unopened(str(self.text))
+        if split is None:
+            return
+        thoughts, answer = split
+        self.reasoning.add(thoughts)
+        self.text = Growing()
+        self.text.add(answer)
+        self.has_text = bool(answer.strip())
 
     def keep_extras(
         self, index: int | None, fields: Mapping[str, object], *, thoughts: str

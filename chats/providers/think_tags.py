@@ -8,10 +8,32 @@ import re
 from typing import Literal
 
 Kind = Literal["text", "reasoning"]
-_NAMES = ("think", "thinking", "thought", "reasoning")
+_NAMES = ("think", "thinking", "thought", "reasoning", "analysis")
 # Each opening tag with the one that closes it.
 _TAGS = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[think]": "[/think]"}
+# A closing tag at the beginning or the end of its line, as servers leave it.
+_CLOSING = re.compile(
+    rf"^[ \t]*</(?:{'|'.join(_NAMES)})>|</(?:{'|'.join(_NAMES)})>(?=[ \t]*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _OPENING = re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
+
+
+def split_unopened(text: str) -> tuple[str, str] | None:
+    """Split a whole reply whose thoughts lack the opening tag into thoughts and answer.
+
+    Some chat templates write that tag at the end of the prompt, so the reply has only the closing
+    one. None if there is no such tag, or if it is in code or closes a tag of the text.
+    """
+    closing = _CLOSING.search(text)
+    if closing is None:
+        return None
+    thoughts = text[: closing.start()]
+    is_code = len(_FENCE.findall(thoughts)) % 2 == 1
+    if is_code or _OPENING.search(thoughts):
+        return None
+    return thoughts.strip("\n"), text[closing.end() :].lstrip()
 
 
 class ThinkTags:

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 
 from chats.compaction import plan
-from chats.compaction.perform import Written, answer, facts
+from chats.compaction.perform import Written, answer, facts, room_for_thoughts
 from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
@@ -22,11 +22,11 @@ from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
 from chats.simulation.estimates import summariser_of
 from chats.simulation.proposals import PolicyProposal, choose_under
-from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.acceptance import keep_sections, verdict
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
 from contextpolicy.engine.costs import Money, cost_of, used_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import request_tokens, summary_request, version_for
+from contextpolicy.engine.prompts import headings_of, request_tokens, summary_request, version_for
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
@@ -169,10 +169,11 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
             break
     else:
         raise TooLongForOneCall(tokens=tokens, limit=limit)
+    most = values.summary_max_tokens
     request = ProviderRequest(
         model=model.name,
         messages=messages,
-        max_output_tokens=values.summary_max_tokens,
+        max_output_tokens=most + room_for_thoughts(tokens + most, window=model.window),
         stream=not model.cannot_stream,
     )
     return Ready(request, model, found, values)
@@ -181,6 +182,7 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
 def judged(ready: Ready, written: Written, *, seconds: float) -> Trial:
     """Judge a summary as the run would, and return it with its numbers."""
     counter, sources = ApproximateCounter(), ready.plan.sources
+    written.text = keep_sections(written.text, headings_of(ready.values))
     previous = ready.plan.previous
     said = verdict(
         written.text,

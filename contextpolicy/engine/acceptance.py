@@ -126,6 +126,27 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
+def keep_sections(text: str, sections: Sequence[str]) -> str:
+    """Return a summary with only its requested sections.
+
+    Text before the first of them and sections with other headings are removed; deeper headings
+    inside a section stay. A text without any requested heading comes back as it is.
+    """
+    known = {name.casefold() for name in sections}
+    kept: list[str] = []
+    level = 0
+    for line in text.split("\n"):
+        heading = _HEADING.match(line)
+        depth = line.strip().partition(" ")[0].count("#") if heading else 0
+        if heading and heading_of(heading.group(1)).casefold() in known:
+            level = depth
+        elif heading and depth <= level:
+            level = 0
+        if level:
+            kept.append(line)
+    return "\n".join(kept) if kept else text
+
+
 def missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
     """Return those of the required headings that do not stand on a line of their own."""
     found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}

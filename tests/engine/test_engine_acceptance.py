@@ -7,6 +7,7 @@ import pytest
 from contextpolicy.engine.acceptance import (
     Verdict,
     has_unknown_url,
+    keep_sections,
     missing_sections,
     verdict,
     with_carried,
@@ -236,3 +237,14 @@ def test_a_heading_of_many_blanks_is_judged_at_once() -> None:
     begun = time.process_time()
     judged(GOOD + "# a" + " \t" * 20_000 + ":x")
     assert time.process_time() - begun < 2
+
+
+def test_only_the_requested_sections_of_a_summary_are_kept() -> None:
+    told = (
+        "Here is the summary:\n\n## Facts\n- tea [#1]\n### Places\n- Oslo [#2]\n"
+        "## Notes\n- none\n### Facts of life\n- no\n## facts:\n- cake [#3]\n## Mood\nGood."
+    )
+    assert keep_sections(told, ("Facts",)) == (
+        "## Facts\n- tea [#1]\n### Places\n- Oslo [#2]\n## facts:\n- cake [#3]"
+    )
+    assert keep_sections("No heading.", ("Facts",)) == "No heading."

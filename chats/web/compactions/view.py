@@ -215,6 +215,11 @@ def started_words(row: Compaction, chat: Chat) -> str:
         return "written again from the originals"
     if row.trigger == "manual":
         return "asked for, before it was due"
+    if row.trigger == "turns":
+        threshold = values_of(row.effective_policy).turn_threshold or 0
+        return f"more than {counted(threshold, 'turn')} without a summary"
+    if row.trigger == "overflow":
+        return "the model server refused the prompt as too long"
     limit = limit_of(row, chat=chat)
     if not limit:
         return f"{row.tokens_before:,} tokens"

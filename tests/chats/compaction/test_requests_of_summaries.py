@@ -20,7 +20,17 @@ from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.resolution import values_of
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, Writes, later, wrote
+from tests.chats.compaction.conftest import (
+    GOOD,
+    SENTENCE,
+    VALUES,
+    Fold,
+    Say,
+    SetPolicy,
+    Writes,
+    later,
+    wrote,
+)
 from tests.chats.compaction.test_ladder import BAD
 from tests.contextpolicy.people import person, signed_in
 
@@ -230,3 +240,23 @@ def test_a_hidden_instruction_is_told_to_auditors_alone(
 def refused(browser: Client, address: str) -> bool:
     """Whether the page is none for this person."""
     return browser.get(address).status_code == 403
+
+
+@pytest.mark.parametrize(("window", "room"), [(16_000, 4_000), (5_000, 0)])
+def test_a_summariser_has_room_for_thoughts_and_only_its_sections_are_kept(
+    long_chat: Chat,
+    writer: ModelSpec,
+    writes: Writes,
+    set_policy: SetPolicy,
+    fold: Fold,
+    window: int,
+    room: int,
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
+    thinking = f"<analysis>Let me see.</analysis>\nHere it is:\n{GOOD}## Notes\n- none\n"
+    provider = writes(*[wrote(thinking)] * 9)
+    row = fold(long_chat)
+    assert row.text == GOOD.strip()
+    assert provider.requests[0].max_output_tokens == VALUES["summary_max_tokens"] + room
+    assert summary_request_of(row).fault == ""

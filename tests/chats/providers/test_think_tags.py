@@ -25,6 +25,11 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f"\n <THINK>{PLAN}</THINK>{SAID}",
         f"<thinking>{PLAN}</thinking>\n{SAID}",
         f"[THINK]{PLAN}[/THINK]{SAID}",
+        f"<analysis>{PLAN}</analysis>\n{SAID}",
+        # Some chat templates end the prompt with the opening tag.
+        f"{PLAN}\n</think>\n\n{SAID}",
+        f"\n{PLAN}</Thinking>\n{SAID}",
+        f"{PLAN}\n</analysis>{SAID}",
     ],
 )
 def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
@@ -45,11 +50,23 @@ def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
         "So. <think>x</think>",
         "< think>x",
         "[th",
+        "Close it with `</think>` and go on.",
+        "The tag </think> ends them.",
+        "So:\n```\n</think>\n```\nThat is all.",
+        "So <think>\nx\n</think>\nand on.",
     ],
 )
 def test_text_without_the_tag_at_its_beginning_stays_as_it_is(reply: str) -> None:
     assert told(*reply) == ("", reply)
     assert told(reply) == ("", reply)
+
+
+def test_a_reply_of_unopened_thoughts_alone_has_no_text() -> None:
+    collector = ReplyCollector()
+    collector.hear(TextDelta("I wonder.\n</think>\n"))
+    collector.hear(Finished("stop"))
+    assert (str(collector.reasoning), str(collector.text)) == ("I wonder.", "")
+    assert not collector.has_text
 
 
 def test_thoughts_that_never_end_are_no_text() -> None:

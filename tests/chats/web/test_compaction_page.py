@@ -57,6 +57,17 @@ def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction
     assert "then call &lt;b&gt;Eva&lt;/b&gt;" in html
 
 
+def test_the_page_says_what_started_a_summary(page: Client, chat: Chat, folded: Compaction) -> None:
+    for trigger, words in (
+        ("turns", "without a summary"),
+        ("overflow", "the model server refused the prompt as too long"),
+    ):
+        Compaction.objects.filter(pk=folded.pk).update(trigger=trigger)
+        html = page.get(address(chat, folded)).content.decode()
+        assert words in html
+        assert "due from" not in html
+
+
 def test_a_lost_fact_is_shown_where_it_was_said_and_can_be_added(
     page: Client, chat: Chat, folded: Compaction
 ) -> None:
