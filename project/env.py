@@ -130,6 +130,22 @@ def items(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in text(name, default).split(",") if item.strip()]
 
 
+def origins(name: str) -> list[str]:
+    """Read a list of origins, such as `https://example.org` or `http://127.0.0.1:3000`.
+
+    Raises Misconfigured for anything else.
+    """
+    found = items(name)
+    for origin in found:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or origin != f"{parts.scheme}://{parts.netloc}":
+            raise Misconfigured(
+                f"{name} needs origins such as https://example.org, without a path. "
+                f"{origin!r} is none."
+            )
+    return found
+
+
 def history_window() -> int:
     """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW where the new one is absent."""
     if text("HISTORY_WINDOW"):

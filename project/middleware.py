@@ -19,6 +19,7 @@ from django.db import DataError, OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
+from django.utils.cache import patch_vary_headers
 from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
@@ -50,6 +51,19 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+# Headers of a response that scripts of another origin may read.
+EXPOSED = (
+    "X-Context-Chat",
+    "X-Context-Decision",
+    "X-Context-Identity",
+    "X-Context-Report",
+    "X-Context-Report-Id",
+    "X-Context-Status",
+    "X-Request-Id",
+    "Retry-After",
+)
 
 
 class AddressTooLong(Refusal):
@@ -254,6 +268,44 @@ class SecurityHeadersMiddleware(Around):
         if settings.BEHIND_TLS:
             rules.append("upgrade-insecure-requests")
         return "; ".join(rules)
+
+
+class GatewayOriginsMiddleware(Around):
+    """Lets scripts of the origins in GATEWAY_ORIGINS use /v1 from a browser (CORS).
+
+    A key is needed all the same: no cookie is accepted below /v1.
+    """
+
+    def before(self, request: HttpRequest) -> HttpResponseBase | None:
+        """Answer the preflight request of a browser."""
+        is_preflight = "Access-Control-Request-Method" in request.headers
+        if request.method != "OPTIONS" or not is_preflight or not self.is_allowed(request):
+            return None
+        return HttpResponse(
+            status=HTTPStatus.NO_CONTENT,
+            headers={
+                "Access-Control-Allow-Methods": "GET, POST, DELETE",
+                "Access-Control-Allow-Headers": request.headers.get(
+                    "Access-Control-Request-Headers", "Authorization, Content-Type"
+                ),
+                "Access-Control-Max-Age": "600",
+            },
+        )
+
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Name the origin that may read the response."""
+        if settings.GATEWAY_ORIGINS and request.path.startswith("/v1/"):
+            patch_vary_headers(cast(Any, response), ["Origin"])
+        if self.is_allowed(request):
+            response["Access-Control-Allow-Origin"] = request.headers["Origin"]
+            response["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+            response["Cross-Origin-Resource-Policy"] = "cross-origin"
+        return response
+
+    def is_allowed(self, request: HttpRequest) -> bool:
+        """Return True if a request to /v1 comes from a page of an allowed origin."""
+        origin = request.headers.get("Origin")
+        return request.path.startswith("/v1/") and origin in settings.GATEWAY_ORIGINS
 
 
 class CompressionMiddleware(GZipMiddleware):

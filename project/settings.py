@@ -65,6 +65,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "project.middleware.RequestIdMiddleware",
     "project.middleware.SecurityHeadersMiddleware",
+    "project.middleware.GatewayOriginsMiddleware",
     "project.middleware.CompressionMiddleware",
     "project.middleware.ForeseenErrorsMiddleware",
     "project.middleware.PageFormMiddleware",
@@ -275,6 +276,8 @@ SNAPSHOT_BYTES = 16 * 1024 * 1024
 GATEWAY_BYTES = env.positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
+# The origins of pages in other places whose scripts may use /v1, such as https://chat.example.org.
+GATEWAY_ORIGINS = env.origins("GATEWAY_ORIGINS")
 # The largest image of a request, and what each counts of a prompt: providers count them by their
 # size in pixels, which nobody looks at here.
 GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)

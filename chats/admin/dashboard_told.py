@@ -17,7 +17,7 @@ from chats.checkpoints import signing
 from chats.checkpoints.upkeep import asked_at
 from chats.counts import balances
 from chats.counts.dashboard import Range, Totals, seconds_words
-from chats.counts.searches import SearchCount
+from chats.counts.searches import LateSearches
 from chats.models import Compaction, ProviderAccount, Turn
 from chats.models.turns import UNFINISHED
 from contextpolicy.engine.costs import Money
@@ -148,7 +148,7 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
     ]
 
 
-def searches_told(count: SearchCount, *, wanted: Range, rows: Rows) -> NumberInWords:
+def searches_told(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return how many searches for retrieved context were too late in the last hour."""
     note = f"of {count.total:,} searches in the last hour"
     replies = rows.of_turns(wanted, status__exact="completed")

@@ -15,7 +15,7 @@ WARNING_SHARE, FEWEST = 0.02, 20
 
 
 @dataclass(frozen=True, slots=True)
-class SearchCount:
+class LateSearches:
     """The searches of recent turns, and how many of them were too late or failed."""
 
     total: int
@@ -38,11 +38,11 @@ class SearchCount:
         )
 
 
-def count_searches(*, now: datetime) -> SearchCount:
+def count_searches(*, now: datetime) -> LateSearches:
     """Count the searches of the replies of the last hour, at most the newest 500 replies."""
     rows = Turn.objects.filter(
         status=Turn.Status.COMPLETED, queued_at__gt=now - PERIOD, tail__isnull=False
     )
     tails = rows.order_by("-queued_at").values_list("tail", flat=True)[:MOST_TURNS]
     notes = [tail["references"] for tail in tails if tail and "references" in tail]
-    return SearchCount(len(notes), sum(note in LATE for note in notes))
+    return LateSearches(len(notes), sum(note in LATE for note in notes))

@@ -89,11 +89,13 @@ class SearchedPrompt:
     def of_day(self, day: str) -> "SearchedPrompt":
         """Return the lines below a day, and the lines that name it.
 
-        A day at the beginning of a line holds for the lines below it, up to the next such day.
+        A day at the beginning of a line holds for the lines below it, also those of the messages
+        that follow, up to the next such day.
         """
         found: list[str] = []
+        last = ""
         for text in self.texts:
-            last, lines = "", list[str]()
+            lines = list[str]()
             for line in text.splitlines():
                 named = [(match[0], match.start()) for match in DAY.finditer(line)]
                 if named and named[0][1] < HEADING:

@@ -1,0 +1,69 @@
+"""Pages of other origins may use /v1 only if the operator lists their origin."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from project import env
+from tests.chats.gateway.conftest import Program
+
+PAGE = "https://chat.example.org"
+ALLOW = "Access-Control-Allow-Origin"
+
+
+@pytest.fixture(autouse=True)
+def allowed(settings: Any) -> None:
+    """One origin is listed."""
+    settings.GATEWAY_ORIGINS = [PAGE]
+
+
+def preflight(origin: str, path: str = "/v1/chat/completions") -> Any:
+    """The request that a browser sends before it sends a key."""
+    headers = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+    }
+    return Client().options(path, headers=headers)
+
+
+def test_a_listed_origin_may_ask_and_read(program: Program) -> None:
+    before = preflight(PAGE)
+    assert (before.status_code, before[ALLOW]) == (204, PAGE)
+    assert before["Access-Control-Allow-Headers"] == "authorization, content-type"
+    headers = {"Authorization": f"Bearer {program.secret}", "Origin": PAGE}
+    answer = Client().get("/v1/models", headers=headers)
+    assert (answer.status_code, answer[ALLOW]) == (200, PAGE)
+    assert "Origin" in answer["Vary"]
+    assert "X-Context-Status" in answer["Access-Control-Expose-Headers"]
+    # Also the refusal can be read; without a key nothing is done.
+    refused = Client().get("/v1/models", headers={"Origin": PAGE})
+    assert (refused.status_code, refused[ALLOW]) == (401, PAGE)
+
+
+@pytest.mark.parametrize(
+    ("origin", "path"),
+    [
+        ("https://evil.example.org", "/v1/models"),
+        (f"{PAGE}.evil.org", "/v1/models"),
+        ("null", "/v1/models"),
+        (PAGE, "/api/v1/chats"),
+        (PAGE, "/"),
+    ],
+)
+def test_other_origins_and_addresses_may_not(db: None, origin: str, path: str) -> None:
+    assert ALLOW not in preflight(origin, path)
+    assert ALLOW not in Client().get(path, headers={"Origin": origin})
+
+
+def test_no_origin_is_listed_at_first(db: None, settings: Any) -> None:
+    settings.GATEWAY_ORIGINS = []
+    assert ALLOW not in preflight(PAGE)
+
+
+@pytest.mark.parametrize("value", ["*", "example.org", "https://a.org/path", "ftp://a.org", "null"])
+def test_an_origin_of_another_form_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_ORIGINS", f"{PAGE}, {value}")
+    with pytest.raises(env.Misconfigured, match="GATEWAY_ORIGINS"):
+        env.origins("GATEWAY_ORIGINS")
