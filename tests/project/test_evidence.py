@@ -196,7 +196,8 @@ def test_a_day_holds_for_the_lines_below_it() -> None:
     )
 
     assert prompt.of_day("2025-03-02").texts[0].endswith("for 2025-09-01.")
-    assert prompt.of_day("2025-03-03").texts == ["(2025-03-03) Third.", ""]
+    # Also for the message that follows: history has a line with the day where a day begins.
+    assert prompt.of_day("2025-03-03").texts == ["(2025-03-03) Third.", "No day here."]
     assert prompt.of_day("2025-09-01").texts[0].startswith("Second")
 
 
