@@ -28,8 +28,8 @@ class Preset:
     values: Mapping[str, Any]
 
 
-# Dates, and for each question excerpts of what the chat's prompt leaves out: new policies that are
-# shipped have them, and policies that exist keep their prompts.
+# Dates, and excerpts of earlier messages for each question. Shipped policies have them; existing
+# policies keep their prompts.
 RETRIEVED: Mapping[str, Any] = {
     "dates": True,
     "references": True,

@@ -9,7 +9,7 @@ from celery.exceptions import SecurityWarning
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 
 # Celery warns where root runs a worker, in six lines below the sign-in link of `make run`. The
-# container image has a user of its own.
+# container image runs as another user.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("palimpsest")

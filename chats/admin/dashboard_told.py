@@ -149,7 +149,7 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
 
 
 def searches_told(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
-    """Return how many searches for retrieved context were too late in the last hour."""
+    """Return the number of late searches for retrieved context in the last hour."""
     note = f"of {count.total:,} searches in the last hour"
     replies = rows.of_turns(wanted, status__exact="completed")
     return NumberInWords("Retrieved context missing", f"{count.late:,}", note, replies)

@@ -10,7 +10,7 @@ PERIOD = timedelta(hours=1)
 MOST_TURNS = 500
 # The notes in a turn's tail that stand for a search without a result in time.
 LATE = frozenset({"late", "failed", "breaker"})
-# A warning needs this share of late searches, among at least so many.
+# A warning needs this share of late searches, and at least this number of searches.
 WARNING_SHARE, FEWEST = 0.02, 20
 
 

@@ -31,11 +31,11 @@ SHORT_QUESTION = 5
 # Most characters of one passage, and most of the newest messages that are in the prompt anyway.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
-# Of the chat itself so many passages are looked at: its prompt has some of them.
+# The number of passages of the chat itself that are examined: its prompt contains some of them.
 OWN_CANDIDATES = 600
 # So many of the best passages bring their neighbours, before worse ones are added.
 BEST = 25
-# A neighbour of fewer characters says nothing by itself, unless it answers a question.
+# A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
 # A message that asks nothing brings fewer excerpts, and each shares more words with it.
 STATED_FLOOR, STATED_COUNT = 2, 8
@@ -45,8 +45,8 @@ ENTRY_TOKENS = 14
 RARE = 2
 
 
-# The words with which questions and requests begin; then those that stand anywhere in scripts that
-# do not part words by spaces.
+# The words with which questions and requests begin, and words that occur anywhere in a question in
+# scripts without spaces.
 _BEGINNINGS = """
     what what's who who's whom whose when where which why how did does do is are was were can could
     would should have has had will tell list show find remind summarise summarize explain describe
@@ -92,9 +92,9 @@ class ChosenReferences:
 
 
 def asked_with(text: str, *, seq: int | None, branch: Branch) -> str:
-    """Return what is looked up for a question: a short one brings the message before it.
+    """Return the search text of a question; a short one includes the previous user message.
 
-    A greeting is short too, and brings none.
+    A greeting is short too, and is searched alone.
     """
     is_greeting = not any(map(str.isalnum, without_greetings(text)))
     if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting:
@@ -267,7 +267,7 @@ class Filling:
         rows: Mapping[int, Message],
         steps: Sequence[int] = (1, -1),
     ) -> bool:
-        """Add the message behind each passage, then the one before; return False once full.
+        """Add the message after each passage, then the previous one; return False once full.
 
         What answers a question, or says what "it" is, shares no word with the passage.
         """

@@ -136,7 +136,7 @@ class Branch(Stored):
     context_revision = models.PositiveBigIntegerField(default=0)
     # A team's message is called `msg-N`: its seq and this, unless it was imported with an id.
     team_id_offset = models.BigIntegerField(default=0)
-    # Of the dates in its prompts, kept with the first of them; empty: its owner's.
+    # Time zone of the dates in its prompts, set by the first of them. Empty: the owner's zone.
     time_zone = models.CharField(max_length=64, blank=True, default="", db_default="")
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)

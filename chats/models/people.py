@@ -15,7 +15,7 @@ class AccountSettings(Stored):
     owner = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
     )
-    # Of their browser, such as "Europe/Berlin"; empty: UTC.
+    # Set from the browser, such as "Europe/Berlin". Empty: UTC.
     time_zone = models.CharField(max_length=64, blank=True, default="")
 
     def __str__(self) -> str:

@@ -179,7 +179,7 @@ TAIL_PARTS = {
 
 
 def tail_words(outlook: Outlook) -> tuple[str, str]:
-    """Return the label of the tail and what it consists of: a state, or background parts."""
+    """Return the label and the parts of the tail: a state, or background."""
     if outlook.kept is not None:
         left = ranges_words(outlook, "state") or "none yet"
         return "State", f"In place of dialogue: {left}"
@@ -200,7 +200,7 @@ def history_words(outlook: Outlook) -> str:
 
 
 def room_words(outlook: Outlook) -> str:
-    """Say what uses the free room, and what happens when it is used up."""
+    """Describe the use of the free room, and the effect once it is used up."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     words = free_words(values, limit=limit)
     if not excerpt_room(outlook.given, outlook.sent):

@@ -1,8 +1,8 @@
 """Adds the days of messages to a prompt, so that the model can resolve "yesterday".
 
 A line with the day precedes the first message of the history and each message that begins a turn on
-another day. The words of messages stay as they are, and the lines of a day that is over never
-change, so a provider's cache keeps them. A message without a `day` gets none.
+another day. The words of messages are not changed. Earlier lines never change either, so the
+provider's cache applies. A message without a `day` gets none.
 """
 
 from collections.abc import Iterable

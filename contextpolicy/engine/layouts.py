@@ -143,7 +143,7 @@ class Maker:
         return self.scale.weight(self.counter.count(line) + MESSAGE_OVERHEAD, len(line))
 
     def dated(self, block: Block, message: Message) -> Block:
-        """Return the block of a message with its day before it, as a piece of its own."""
+        """Return the block of a message with a separate segment for the day before it."""
         line = day_line(message.day)
         first, *others = block.wires
         if first.role == "user":

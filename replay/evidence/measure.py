@@ -80,7 +80,7 @@ class Scores:
         return self.tokens() * (1 - (1 - CACHED_PRICE) * self.cached_share())
 
     def lost(self) -> Counter[str]:
-        """Return how many evidence messages were lost at each step."""
+        """Return the number of evidence messages that were lost, by step."""
         return sum((row.lost for row in self.rows), Counter[str]())
 
 
