@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from contextpolicy import plugins
 from contextpolicy.models import ContextPolicy
+from contextpolicy.presets import RETRIEVED
 from contextpolicy.publish import create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
@@ -61,11 +62,12 @@ class TestAnInstalledPackage:
         new = {"name": "Q", "slug": "q", "strategy": "questions_only", COUNT: "5"}
 
         assert submitted(browser, ADD, **new).status_code == 302
-        assert values_of("q") == {"strategy": "questions_only", "strategy_config": {"count": 5}}
+        chosen = {"strategy": "questions_only", "strategy_config": {"count": 5}}
+        assert values_of("q") == {**RETRIEVED, **chosen}
         assert opened(browser, page_of("q")).fields[COUNT] == ["5"]
 
         submitted(browser, page_of("q"), strategy="simple")
-        assert values_of("q") == {"strategy": "simple"}
+        assert values_of("q") == {**RETRIEVED, "strategy": "simple"}
 
     def test_the_strategys_own_schema_judges_it(self, browser: Client) -> None:
         new = {"name": "Q", "slug": "q", "strategy": "questions_only", COUNT: "0"}
@@ -81,7 +83,7 @@ class TestAnInstalledPackage:
     def test_the_config_of_another_strategy_does_not_count(self, browser: Client) -> None:
         submitted(browser, ADD, name="Q", slug="q", strategy="simple", **{COUNT: "5"})
 
-        assert values_of("q") == {"strategy": "simple"}
+        assert values_of("q") == {**RETRIEVED, "strategy": "simple"}
 
 
 def test_a_strategy_whose_package_is_gone_is_not_dropped(

@@ -69,7 +69,8 @@ def page_of(slug: str) -> str:
 
 
 def written(admin: Client, slug: str, **fields: str) -> None:
-    """Write a policy and let it apply to everybody, by forms alone."""
+    """Write a policy without dates and excerpts and apply it to everybody, by forms alone."""
+    fields = {"dates": "no", "references": "no", **fields}
     answer = submitted(admin, f"{POLICIES}add/", name=slug, slug=slug, **fields)
     assert answer.status_code == 302, answer.context["adminform"].form.errors
     applied(admin, slug)

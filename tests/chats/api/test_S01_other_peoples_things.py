@@ -88,6 +88,7 @@ NO_LISTS = {
     "/api/v1/policies",
     "/api/v1/policies/assignments",
     "/api/v1/policies/effective",
+    "/api/v1/policies/recommended-drafts",
 }
 LISTS = sorted(path for path in set(PATHS) - set(ABOUT_ONE) - NO_LISTS if "get" in PATHS[path])
 

@@ -276,7 +276,7 @@ def test_texts_without_a_vector_are_counted_and_shown(
 
     progress = vectors.progress(VectorSpace.objects.get())
     assert (progress.texts, progress.done, progress.refused) == (2, 1, 1)
-    page = operators_page.get("/setup/").content.decode()
+    page = operators_page.get("/setup/search-model").content.decode()
     assert "1 of 2" in page
     assert "because the model makes none" in page
 
