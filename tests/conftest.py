@@ -57,6 +57,7 @@ def close_own_connection(connection: SQLite) -> None:
         _close(connection)
 
 
+# Replaces the method for all tests, which the types of Django do not foresee.
 SQLite.close = close_own_connection  # type: ignore[assignment,method-assign]
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

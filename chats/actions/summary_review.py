@@ -52,18 +52,14 @@ def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
     """
     rows = Compaction.objects.select_related("branch__chat__owner", "previous")
     row = rows.filter(pk=compaction_id, branch__chat__deleted_at=None).first()
-    # To people who may never approve it, another person's summary does not exist.
-    if row is None or not (row.branch.chat.owner_id == user.pk or may_edit_policies(user)):
+    # Only its owner and administrators may learn that a summary exists.
+    edits_policies = user.has_perm(rights.EDITS_POLICIES)
+    if row is None or not (row.branch.chat.owner_id == user.pk or edits_policies):
         raise NotFound
     rights.check(user=user, chat=row.branch.chat, deed="approve")
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting
     return row
-
-
-def may_edit_policies(user: User) -> bool:
-    """Return True if the person has the permission that approvals by administrators need."""
-    return user.has_perm(rights.EDITS_POLICIES)
 
 
 def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None:

@@ -28,6 +28,8 @@ ScopeKind = Literal["chat", "folder", "person"]
 # Of those found, so many are looked at for what may be shown, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
+# Rows of one query where a prompt wants hundreds of passages.
+LARGE_PAGE = 200
 # The newest texts with a word of the question that say whether it is a speaker's name.
 SPEAKERS_LOOKED_FOR = 100
 # The chats of a folder, or outside of folders, that are looked through; those used last.
@@ -127,7 +129,7 @@ def recall(
     is_late = look is not None and alike is None
     found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
     passages: list[Passage] = []
-    page = min(limit, PAGE)
+    page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
         rows = living(owner_id, [text.id for text in some], scope=scope)

@@ -110,6 +110,7 @@ def test_the_first_message_of_a_window_has_its_day() -> None:
 
 @pytest.mark.parametrize("layout", ["A", "B", "C"])
 def test_layouts_of_text_have_no_days(layout: str) -> None:
+    # A parameter is a plain string to the type checker.
     values = PolicyValues(strategy="sliding_window", layout=layout)  # type: ignore[arg-type]
     messages = said(1, "Hello", day="2023-05-08"), said(2, "Next", day="2023-05-09")
     made = prompt_of(messages[:1], messages[1], values=values)
