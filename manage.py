@@ -1,20 +1,27 @@
 #!/usr/bin/env python
-"""The command line of the product: `python manage.py serve` starts it."""
+"""The command line of the product. `python manage.py serve` starts it."""
 
 import os
 import sys
 
 from chats.ground.native import missing_library
 from project.env import Misconfigured
+from project.trouble import SAID, sentence_for
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     try:
         if sys.argv[1:2] == ["serve"]:
-            # Without Django, which would stay in memory as long as the product runs.
+            # Django is not imported, because it would stay in memory as long as the product runs.
             from project.launcher import main
 
             sys.exit(main(sys.argv[2:]))
+        if sys.argv[1:] == ["version"]:
+            # Django's command of the same name prints Django's version.
+            from project.release import product_version
+
+            sys.stdout.write(f"Palimpsest {product_version()}\n")
+            sys.exit()
         from django.core.management import execute_from_command_line
 
         execute_from_command_line(sys.argv)
@@ -25,3 +32,9 @@ if __name__ == "__main__":
         if lacking is None:
             raise
         sys.exit(f"Palimpsest needs {lacking.name}, which this machine lacks. {lacking.remedy}")
+    except Exception as error:
+        said = sentence_for(error)
+        if not said:
+            raise
+        sys.stderr.write(f"{said}\n")
+        sys.exit(SAID)

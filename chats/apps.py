@@ -3,12 +3,14 @@
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy
 
 
 class ChatsConfig(AppConfig):
     """Chats, turns and what people see of them."""
 
     name = "chats"
+    verbose_name = gettext_lazy("Chats")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
@@ -18,3 +20,4 @@ class ChatsConfig(AppConfig):
         import_module("chats.record.witness")
         import_module("chats.simulation.audience")
         import_module("chats.checkpoints.checks")
+        import_module("chats.prompt.stored_messages")

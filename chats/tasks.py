@@ -12,6 +12,9 @@ from typing import Any, cast
 from celery import shared_task
 from celery.beat import EmbeddedService
 from celery.signals import (
+    after_task_publish,
+    beat_embedded_init,
+    beat_init,
     task_failure,
     worker_init,
     worker_ready,
@@ -27,8 +30,8 @@ from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.counts import keeping
-from chats.exchange import taking
-from chats.ground import databases, queue, queues
+from chats.exchange import apart
+from chats.ground import databases, heartbeats, queue, queues
 from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
@@ -44,6 +47,8 @@ LAST_SECONDS = 4.0
 _making = threading.Lock()
 # Set where this worker's queues hold the upkeep.
 keeps_upkeep = threading.Event()
+# The heartbeat of this process, once it is a worker that is ready.
+heartbeat: list[heartbeats.WorkerHeartbeat] = []
 
 
 def runtime() -> Runtime:
@@ -114,6 +119,12 @@ def ship_ledger(**_later: Any) -> None:
 def index_chat(*, chat_id: str, **_later: Any) -> None:
     """Make what was said in a chat searchable."""
     indexing.index_chat(chat_id=uuid.UUID(chat_id))
+
+
+@shared_task(name=queue.INDEX_CHATS)
+def index_chats(*, chat_ids: str, **_later: Any) -> None:
+    """Make the new messages of several chats searchable."""
+    indexing.index_chats(chat_ids=[uuid.UUID(chat_id) for chat_id in chat_ids.split(",")])
 
 
 @shared_task(name=queue.WARM_UP)
@@ -204,7 +215,7 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
 @shared_task(name=queue.IMPORT_FILE)
 def import_file(*, import_id: str, **_later: Any) -> None:
     """Go on making chats of a file, for some seconds."""
-    taking.go_on(
+    apart.import_file(
         import_id=uuid.UUID(import_id),
         counter=O200kCounter(),
         clock=timezone.now,
@@ -222,6 +233,7 @@ def deliver(*, lane: str, **_later: Any) -> None:
 def sweep(**_later: Any) -> None:
     """Recover what dead workers and lost broker messages left behind."""
     recover.sweep(now=timezone.now())
+    heartbeats.note_sweep()
 
 
 @task_failure.connect
@@ -267,11 +279,37 @@ def sweep_at_start(**_signal: Any) -> None:
     The loop and the tokenizer's vocabulary (90 MB) come with the first turn, before it is claimed.
     """
     running.here.keep_leases(publish.renew_all)
+    queue.index_batcher.start()
     if settings.TAKES_OVER:
         recover.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
     recover.sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
+
+
+@worker_ready.connect
+def keep_heartbeat(sender: Any = None, **_signal: Any) -> None:
+    """Tell the health check that this worker is alive; sweep if the schedule is dead."""
+    taken = sorted(sender.app.amqp.queues.consume_from.keys())
+    heartbeat.append(heartbeats.WorkerHeartbeat(sender.hostname, taken=taken, sweep=sweep_instead))
+    heartbeat[-1].start()
+
+
+def sweep_instead() -> None:
+    """Sweep in place of the schedule."""
+    logger.warning("the schedule is late; this worker sweeps instead of it")
+    try:
+        recover.sweep(now=timezone.now())
+    finally:
+        close_old_connections()
+
+
+@beat_init.connect
+@beat_embedded_init.connect
+@after_task_publish.connect(sender=queue.SWEEP)
+def note_schedule(**_signal: Any) -> None:
+    """Note that the schedule is alive: it has started, or sent the sweep, as nobody else does."""
+    heartbeats.note_schedule()
 
 
 @worker_ready.connect
@@ -292,10 +330,13 @@ def begin_to_drain(**_signal: Any) -> None:
 
     Work that this does not end is ended with the process: the database knows what was running.
     """
+    for one in heartbeat:
+        one.stop()
     latest = threading.Timer(settings.WORKER_DRAIN_SECONDS + LAST_SECONDS, end_now)
     latest.daemon = True
     latest.start()
     running.here.hand_back()
+    queue.index_batcher.stop()
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS)
 

@@ -1,10 +1,10 @@
-"""Decides when the chats that a policy would change have to be counted before it governs them.
+"""Requires a count of the affected chats before a policy change applies.
 
-The setting `BLAST_RADIUS_LIMIT` says so, and it is off by default. Then a version comes into force
-where it governs people only after a count of exactly this content over the version in force: a
-random sample suffices where its upper bound keeps below the limit and no chat would refuse, else
-every chat in use. What was in force lately returns at once, and so does what has the reason of an
-emergency.
+Controlled by the setting `BLAST_RADIUS_LIMIT`; off by default. If it is on, a version that applies
+to people can be published only after a count of exactly its content against the active version. A
+random sample suffices if its upper bound is below the limit and no chat would be refused;
+otherwise all active chats are counted. A recently active version can be restored without a count,
+and so can one with an emergency reason.
 """
 
 import hashlib
@@ -16,6 +16,8 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
+from django.utils.translation import gettext, gettext_lazy
+from django_stubs_ext import StrOrPromise
 
 from contextpolicy.models import (
     BlastRadius,
@@ -24,8 +26,9 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
+from contextpolicy.wording import join_sentences
 
-# A count tells of the chats as they were; an older one is made anew.
+# A count reflects the chats at its time; an older one is repeated.
 FRESH = timedelta(days=7)
 COUNTED = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP)
 GOVERNING = (
@@ -35,45 +38,58 @@ GOVERNING = (
 )
 
 
-PUT_IN_FORCE = (
-    "Keep it as a draft, count its blast radius, and put it in force then. In an emergency put it "
-    "in force with a reason; the ledger keeps it."
+PUT_IN_FORCE = gettext_lazy(
+    "Save it as a draft, count the affected chats, then publish it. In an emergency, publish it "
+    "with a reason, which the audit log records."
 )
-ASSIGN = (
-    "Count its blast radius for exactly this place, on the policy's page or with "
-    "POST /api/v1/blast-radius, and assign it then."
+ASSIGN = gettext_lazy(
+    "Count its blast radius for exactly this target, on the policy's page or with POST "
+    "/api/v1/blast-radius, then assign it."
 )
 
 
 class BlastRadiusNeeded(Exception):
-    """A policy was about to govern people before it was counted how many chats it changes."""
+    """A policy change would apply to people before the affected chats were counted."""
 
     code = "blast_radius_needed"
 
-    def __init__(self, row: BlastRadius | None, *, do: str) -> None:
-        limit = f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}"
-        said = "It was not counted yet how many chats this content would change."
-        if row is not None:
-            done = f"{row.judged:,} of {row.in_use:,} chats are counted"
-            said = f"The count of this content is not finished: {done}."
-            if row.sampled_refuse:
-                said += " A sample found chats in which the next message would be refused."
-            elif row.high is not None:
-                said += f" By a sample up to {row.high:.0%} of the chats would change."
-        super().__init__(
-            f"This instance asks for a count before a policy governs people, of every chat in use "
-            f"where more than {limit} may change or any would refuse. {said} {do}"
+    def __init__(self, row: BlastRadius | None, *, do: StrOrPromise) -> None:
+        rule = gettext(
+            "This instance requires a count before a policy applies to people: of every active "
+            "chat, if more than {limit} may change or any would be refused."
+        ).format(limit=f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}")
+        super().__init__(join_sentences(rule, progress(row), do))
+
+
+def progress(row: BlastRadius | None) -> str:
+    """Describe how far a count is."""
+    if row is None:
+        return gettext("The chats that this content would change have not been counted yet.")
+    said = gettext(
+        "The count of this content is not finished: {judged:,} of {in_use:,} chats are counted."
+    )
+    if row.sampled_refuse:
+        said = gettext(
+            "The count of this content is not finished: {judged:,} of {in_use:,} chats are "
+            "counted. A sample found chats in which the next message would be refused."
         )
+    elif row.high is not None:
+        said = gettext(
+            "The count of this content is not finished: {judged:,} of {in_use:,} chats are "
+            "counted. By a sample up to {share} of the chats would change."
+        )
+    share = f"{row.high or 0:.0%}"
+    return said.format(judged=row.judged, in_use=row.in_use, share=share)
 
 
 def digest_of(values: Mapping[str, Any], locks: Collection[str]) -> str:
-    """Return what names the content of a version."""
+    """Return the digest of a version's values and locks."""
     said = json.dumps([dict(values), sorted(locks)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(said.encode()).hexdigest()
 
 
 def base_of(policy: ContextPolicy) -> int:
-    """Return the number of the version in force; 0 for none."""
+    """Return the number of the active version; 0 for none."""
     return policy.current.number if policy.current else 0
 
 
@@ -85,7 +101,7 @@ def check_version(
     before: PolicyVersion | None,
     now: datetime,
 ) -> BlastRadius | None:
-    """Let a version come into force; return the count that lets it. Raises `BlastRadiusNeeded`."""
+    """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`."""
     is_same = before is not None and digest_of(before.values, before.locks) == digest_of(
         values, locks
     )
@@ -105,10 +121,10 @@ def check_assignment(
     share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Let a policy govern everyone, a group or a person; return the count that lets it.
+    """Check that a policy may apply to everyone, a group or a person; return its count.
 
-    A person counts where their `share` of the chats in use is over the limit; then a count over
-    everyone is asked for. Raises `BlastRadiusNeeded`.
+    A person matters if their `share` of the active chats exceeds the limit; then a count over
+    everyone is required. Raises `BlastRadiusNeeded`.
     """
     version = policy.current
     limit = settings.BLAST_RADIUS_LIMIT
@@ -123,22 +139,22 @@ def check_assignment(
 
 
 def is_asked_for() -> bool:
-    """Tell whether this instance asks for counts, and has ever had a chat."""
+    """Return True if this instance requires counts and has ever had a chat."""
     if settings.BLAST_RADIUS_LIMIT is None:
         return False
     return LedgerHead.objects.filter(scope__startswith="chat:").exists()
 
 
 def radii(policy: ContextPolicy, *, digest: str, now: datetime) -> QuerySet[BlastRadius]:
-    """Return the fresh counts of a content over what is in force, the newest first."""
+    """Return the fresh counts of a content against the active version, newest first."""
     rows = BlastRadius.objects.filter(
         policy=policy, digest=digest, base=base_of(policy), started_at__gte=now - FRESH
     )
     return rows.exclude(state=BlastRadius.State.VOID).order_by("-started_at")
 
 
-def sufficient(rows: QuerySet[BlastRadius], *, do: str) -> BlastRadius:
-    """Return a count that suffices; `do` says what to do where none does.
+def sufficient(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
+    """Return a sufficient count; `do` says what to do if there is none.
 
     Raises `BlastRadiusNeeded`.
     """
@@ -150,7 +166,7 @@ def sufficient(rows: QuerySet[BlastRadius], *, do: str) -> BlastRadius:
 
 
 def suffices(row: BlastRadius) -> bool:
-    """Tell whether a count lets its content come into force: a whole one, or a harmless sample."""
+    """Return True if a count is sufficient: a complete one, or a harmless sample."""
     if row.state == BlastRadius.State.FINISHED:
         return True
     limit = settings.BLAST_RADIUS_LIMIT
@@ -159,7 +175,7 @@ def suffices(row: BlastRadius) -> bool:
 
 
 def numbers(row: BlastRadius) -> dict[str, Any]:
-    """Return what the ledger says of a count."""
+    """Return the data of a count for the ledger."""
     told: dict[str, Any] = {
         "radius": str(row.pk),
         "policy": row.policy.slug,
@@ -184,7 +200,7 @@ def numbers(row: BlastRadius) -> dict[str, Any]:
 
 
 def counted(row: BlastRadius | None) -> dict[str, Any]:
-    """Return what the event of a change says of the count that let it."""
+    """Return the event data of the count that allowed a change."""
     if row is None:
         return {}
     return {"counted": {name: said for name, said in numbers(row).items() if name != "policy"}}

@@ -1,16 +1,16 @@
-"""Compares versions of a policy field by field, with their values as they are stored."""
+"""Compares versions of a policy field by field, with their stored values."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from contextpolicy.models import PolicyVersion
 
-# A value with its lock; None where the field is not set.
+# A value with its lock; None if the field is not set.
 Side = dict[str, Any] | None
 
 
 def changed_fields(before: PolicyVersion | None, after: PolicyVersion) -> list[dict[str, Any]]:
-    """List what a version changed: each field with both sides."""
+    """List the changed fields of a version, each with both sides."""
     names = _names(before.values if before else (), after.values)
     sides = [(name, _of(before, name), _of(after, name)) for name in names]
     return [
@@ -25,9 +25,9 @@ def both_changes(
     values: Mapping[str, Any],
     locks: Collection[str],
 ) -> list[dict[str, Any]]:
-    """List what somebody saved since `base` and what `values` and `locks` would change of it.
+    """List the changes saved since `base`, and those that `values` and `locks` would add.
 
-    A field is a `clash` where both changed it, and not to the same.
+    A field is a `clash` if both changed it, to different values.
     """
     found = []
     for name in _names(base.values, theirs.values, values):

@@ -1,8 +1,8 @@
-"""The two checks that every change of what applies to somebody passes: one function, `judge`.
+"""The two checks of every change that affects whom a policy applies to: one function, `judge`.
 
-A second person (`two_persons`), where the instance asks for two; and a count of the chats that
-would change (`blast`), where it asks for that. A version that was in force lately passes again, but
-only for the audience for which it was approved and counted.
+A second person (`two_persons`) and a count of the affected chats (`blast`), each if the instance
+requires it. A recently active version passes again, but only for the audience for which it was
+approved and counted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,22 +24,24 @@ from contextpolicy.models import (
 from contextpolicy.reasons import says_something
 
 Level = PolicyAssignment.Level
-# What was in force so lately was agreed upon: it can be brought back at once.
+# Versions that were active within this time can be restored at once.
 AGREED = timedelta(days=30)
-# Each says whether a policy applies to somebody in another way than by an assignment. The apps
-# above add theirs when they are loaded.
+# Each returns whether a policy applies other than by an assignment. Apps of higher layers register
+# theirs when they are loaded.
 OTHER_USES: list[Callable[[ContextPolicy], bool]] = []
-# Each returns the share of all chats in use that are a person's.
+# Each returns whether an agent of a team that everyone may use has the policy.
+SHARED_USES: list[Callable[[ContextPolicy], bool]] = []
+# Each returns a person's share of all active chats.
 SHARES: list[Callable[[User, datetime], float]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of what applies to somebody.
+    """A change that affects whom a policy applies to.
 
-    `values` and `locks` apply from then on at these levels, in place of `before`. `author` wrote
-    them, `by` puts them in force. `restores` is the older version whose content they are;
-    `assigned` is set where a policy is assigned, `removed` where it is taken away.
+    `values` and `locks` will apply at these levels, instead of `before`. `author` wrote them, `by`
+    publishes them. `restores` is the older version with the same content. `assigned` is set if a
+    policy is assigned, `removed` if an assignment is removed.
     """
 
     policy: ContextPolicy
@@ -59,9 +61,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """The outcome of both checks: whether a second person is needed, and the count that suffices.
+    """The result of both checks: whether a second person is needed, and the sufficient count.
 
-    `agreed`: an older version passed because it was in force lately.
+    `agreed`: an older version passed because it was recently active.
     """
 
     waits: bool = False
@@ -71,7 +73,7 @@ class ChangeVerdict:
 
 
 def judge(change: Change, *, now: datetime) -> ChangeVerdict:
-    """Judge a change by both checks. Raises nothing: its writers refuse, or keep a draft."""
+    """Apply both checks to a change. Raises nothing: the caller refuses, or keeps a draft."""
     if says_something(change.emergency):
         return ChangeVerdict()
     old = change.restores
@@ -95,7 +97,7 @@ def judge(change: Change, *, now: datetime) -> ChangeVerdict:
 
 
 def counted(change: Change, *, now: datetime) -> BlastRadius | None:
-    """Return the count that lets the change come into force. Raises `BlastRadiusNeeded`."""
+    """Return the count that allows the change. Raises `BlastRadiusNeeded`."""
     if change.removed:
         return None
     if not change.assigned:
@@ -123,7 +125,7 @@ def version_change(
     restores: PolicyVersion | None = None,
     emergency: str = "",
 ) -> Change:
-    """Return the change that a version of a policy makes wherever the policy applies."""
+    """Return the change that a new version makes wherever the policy applies."""
     return Change(
         policy=policy,
         values=values,
@@ -147,9 +149,9 @@ def placing_change(
     before: PolicyVersion | None = None,
     removed: bool = False,
 ) -> Change:
-    """Return the change that assigning a policy makes, or with `removed` taking it away.
+    """Return the change of assigning a policy, or with `removed` of unassigning it.
 
-    `before` is the version that applied at the same place.
+    `before` is the version that applied at the same target.
     """
     version = policy.current
     return Change(
@@ -168,13 +170,17 @@ def placing_change(
 
 
 def levels_of(policy: ContextPolicy) -> set[str]:
-    """Return the levels at which a policy applies; `other` for chats and agents that name it."""
+    """Return the levels at which a policy applies.
+
+    `other` for chats and agents that name it, `shared` for agents of teams that everyone may use.
+    """
     levels = set(policy.assignments.values_list("level", flat=True))
-    return levels | ({"other"} if any(uses(policy) for uses in OTHER_USES) else set())
+    levels |= {two_persons.OTHER} if any(uses(policy) for uses in OTHER_USES) else set()
+    return levels | ({two_persons.SHARED} if any(uses(policy) for uses in SHARED_USES) else set())
 
 
 def was_counted(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
-    """Return True if a version was in force lately, everywhere where its policy applies today."""
+    """Return True if a version was recently active everywhere where its policy applies today."""
     story = Story(policy, old=old)
     return story.is_recent(now) and all(
         story.assigned_before_end(row) is not None for row in policy.assignments.all()
@@ -182,20 +188,20 @@ def was_counted(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> 
 
 
 def was_approved(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
-    """Return True if a second person approved a version lately, for all to whom it would apply.
+    """Return True if a second person recently approved a version for everyone it would apply to.
 
-    Who put it in force approved it for the places of that moment, and who assigned the policy
-    while it was in force approved it for that place.
+    The person who published it approved it for the targets at that time. A person who assigned the
+    policy while it was active approved it for that target.
     """
     story = Story(policy, old=old)
     levels = levels_of(policy)
-    if not story.is_recent(now) or "other" in levels:
+    if not story.is_recent(now) or two_persons.OTHER in levels:
         return False
     return all(story.is_approved_for(row) for row in policy.assignments.all())
 
 
 class Story:
-    """The events of a policy around a version: from when to when it was in force, and by whom."""
+    """The events of a policy around a version: when it was active, and who published it."""
 
     def __init__(self, policy: ContextPolicy, *, old: PolicyVersion) -> None:
         self.policy = policy
@@ -217,7 +223,7 @@ class Story:
         self.ended = self.beginning_of(self.successor.number) if self.successor else None
 
     def is_recent(self, now: datetime) -> bool:
-        """Return True if the version was in force within the last days."""
+        """Return True if the version was active within `AGREED`."""
         if self.old.activated_at is None or self.begun is None:
             return False
         if self.successor is None:
@@ -226,18 +232,18 @@ class Story:
         return ended_at is not None and now - ended_at <= AGREED and self.ended is not None
 
     def event_of(self, number: int, kind: str) -> AuditEvent | None:
-        """Return the event of this kind about a version."""
+        """Return the event of this type about a version."""
         found = (each for each in self.events if each.type == kind)
         return next((each for each in found if each.data.get("version") == number), None)
 
     def beginning_of(self, number: int) -> AuditEvent | None:
-        """Return the event by which a version came into force."""
+        """Return the event that made a version active."""
         written = self.event_of(number, "policy.version_created")
         is_draft = written is not None and written.data.get("draft", False)
         return self.event_of(number, "policy.version_activated") if is_draft else written
 
     def assigned_before_end(self, row: PolicyAssignment) -> AuditEvent | None:
-        """Return the event that assigned a place, if it came before the version's end."""
+        """Return the event of an assignment, if it came before the version's end."""
         wanted = {"level": row.level, "group": row.group_id, "user": row.user_id}
         found = None
         for each in self.events:
@@ -249,7 +255,7 @@ class Story:
         return found if is_before else None
 
     def is_approved_for(self, row: PolicyAssignment) -> bool:
-        """Return True if somebody besides its author let the version apply at a place."""
+        """Return True if a person other than its author allowed the version at a target."""
         placed = self.assigned_before_end(row)
         if placed is None or self.begun is None or self.written is None:
             return False
@@ -264,6 +270,6 @@ class Story:
 
 
 def person_of(actor: str) -> int | None:
-    """Return the id behind the actor `user:<id>`; None for `system` and `worker`."""
+    """Return the user id of the actor `user:<id>`; None for `system` and `worker`."""
     kind, _, identity = actor.partition(":")
     return int(identity) if kind == "user" else None

@@ -1,40 +1,42 @@
-"""Explains an effective policy: for each field what won, why, and who lost to it.
+"""Explains an effective policy: for each field the winning value, the reason, and other values.
 
-Made of the same layers and the same `merge` as the policy itself. Reasons are a closed list, so
-that pages and programs can say them in words of their own.
+It uses the same layers and the same `merge` as the policy itself. Reasons are a closed list of
+codes, so that pages and clients can choose their own wording.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from contextpolicy.engine.policy import LIMIT_FIELDS
 from contextpolicy.linter import findings
 from contextpolicy.resolution import Layer, Source, layers_that_count, made_to_work, merge
 
-# Why a value won.
+# Why a value won. Pages translate these words.
 WON = {
-    "nearest": "the nearest policy that sets it",
-    "strictest": "the strictest of all that set it",
-    "common": "what all that set it allow",
-    "setting": "a setting of the server",
-    "default": "the default of the strategy",
+    "nearest": gettext_noop("the nearest policy that sets it"),
+    "strictest": gettext_noop("the strictest of all policies that set it"),
+    "common": gettext_noop("the values that all policies allow"),
+    "setting": gettext_noop("a server setting"),
+    "default": gettext_noop("the default of the strategy"),
 }
 # Why a value lost.
 LOST = {
-    "locked_above": "a farther policy locks the field",
-    "farther": "a nearer policy sets it",
-    "group_rank": "another policy of the same level comes before it",
-    "looser": "another policy is stricter",
-    "equal": "it says the same",
-    "no_limit": "it sets no limit, others do",
-    "wider": "it allows more than others do",
+    "locked_above": gettext_noop("a farther policy locks the field"),
+    "farther": gettext_noop("a nearer policy sets it"),
+    "group_rank": gettext_noop("another policy of the same level has precedence"),
+    "looser": gettext_noop("another policy is stricter"),
+    "equal": gettext_noop("it has the same value"),
+    "no_limit": gettext_noop("it sets no limit, but others do"),
+    "wider": gettext_noop("it allows more than others do"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Losing:
-    """A value that a policy sets and that is not in effect, with a reason of `LOST`."""
+    """A policy's value that is not in effect, with a reason of `LOST`."""
 
     level: str
     slug: str
@@ -46,10 +48,10 @@ class Losing:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedField:
-    """One field: the value in effect, where it comes from, why, and what lost.
+    """One field: the value in effect, its source and reason, and the values that lost.
 
-    `wanted` is what the policies say where the value in effect was lowered to work with the model,
-    else equal to it. `is_used` is False for a field that the strategy never reads.
+    `wanted` is the policies' value if the value in effect was lowered to work with the model, else
+    the same value. `is_used` is False for a field that the strategy never reads.
     """
 
     name: str
@@ -63,7 +65,7 @@ class ExplainedField:
 
     @property
     def was_adjusted(self) -> bool:
-        """Tell whether the model made another value necessary."""
+        """Return True if the value was adjusted to the model."""
         return self.value != self.wanted
 
 
@@ -95,7 +97,7 @@ def explain(
 
 
 def reason_of(name: str, source: Source) -> str:
-    """Return why a value won."""
+    """Return the reason why a value won."""
     if source[0] in ("setting", "default"):
         return source[0]
     kind = LIMIT_FIELDS.get(name)
@@ -127,7 +129,7 @@ def lost_by(
     source: Source,
     heard: Collection[Layer],
 ) -> str:
-    """Return why the value of a layer is not the one in effect."""
+    """Return the reason why a layer's value is not in effect."""
     if layer not in heard:
         return "locked_above"
     kind = LIMIT_FIELDS.get(name)
@@ -141,5 +143,5 @@ def lost_by(
 
 
 def as_list(value: object) -> list[Any]:
-    """Return a list field's value; None is an empty one."""
+    """Return a list field's value; None counts as an empty list."""
     return list(value) if isinstance(value, list | tuple) else []

@@ -1,7 +1,7 @@
-"""Follows the ledger: gives each event once, in the order in which they were committed.
+"""Follows the ledger: delivers each event once, in commit order.
 
-Ids are given before the commit, so an event with a lower id can appear after one with a higher id.
-An id that is missing is therefore waited for, as long as a transaction could last.
+Ids are assigned before the commit, so an event with a lower id can appear after one with a higher
+id. A missing id is therefore waited for, up to the maximum duration of a transaction.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,15 +12,15 @@ from django.db.models import F
 
 from contextpolicy.models import AuditEvent, LedgerReader
 
-# No transaction of the product lasts so long. Ids that are missing for longer were taken back.
+# No transaction of the product takes longer. Ids missing for longer were rolled back.
 LONGEST = timedelta(minutes=10)
-# So many ids in a row are missed at most: more are a jump of the database's counter.
+# Maximum number of consecutive missing ids; a larger gap is a jump of the database's sequence.
 MOST_MISSED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Events that a reader has not had, and where it stands once it has dealt with them."""
+    """Events that a reader has not processed, and its position after processing them."""
 
     events: list[AuditEvent]
     last: int
@@ -28,19 +28,19 @@ class Read:
 
 
 def reader(name: str) -> LedgerReader:
-    """Return how far a reader is; a new one begins before the first event."""
+    """Return a reader's position; a new reader starts before the first event."""
     return LedgerReader.objects.get_or_create(name=name)[0]
 
 
 def is_behind(name: str, *, types: Collection[str]) -> bool:
-    """Tell whether there are events of these types that the reader has not had, or may have."""
+    """Return True if the reader has, or may have, unprocessed events of these types."""
     place = LedgerReader.objects.filter(pk=name).first() or LedgerReader()
     newer = AuditEvent.objects.filter(type__in=types, pk__gt=place.last)
     return bool(place.missed) or newer.exists()
 
 
 def read(place: LedgerReader, *, now: datetime, most: int) -> Read:
-    """Return the next events behind a place, those first that came late; at most so many new."""
+    """Return the next events after a position, late ones first, with at most `most` new ones."""
     awaited = {int(str(pk)): str(since) for pk, since in place.missed}
     late = list(AuditEvent.objects.filter(pk__in=awaited).order_by("pk"))
     fresh = list(AuditEvent.objects.filter(pk__gt=place.last).order_by("pk")[:most])
@@ -57,7 +57,7 @@ def read(place: LedgerReader, *, now: datetime, most: int) -> Read:
 
 
 def gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, datetime]]:
-    """Yield the ids that are missing between events, and the time of the event behind them."""
+    """Yield the missing ids between events, with the time of the event after each gap."""
     for event in events:
         for pk in range(max(last + 1, event.pk - MOST_MISSED), event.pk):
             yield pk, event.at
@@ -65,9 +65,9 @@ def gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, datetime]]:
 
 
 def move(place: LedgerReader, found: Read, *, now: datetime) -> bool:
-    """Store that the events were dealt with, in the transaction that did; False: another one did.
+    """Store the new position, in the transaction that processed the events.
 
-    Whoever gets False writes nothing.
+    Returns False if another reader moved it first; then the caller must not write anything.
     """
     rows = LedgerReader.objects.filter(pk=place.pk, moves=place.moves)
     return bool(

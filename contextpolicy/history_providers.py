@@ -1,32 +1,32 @@
 """Finds history providers of other packages by entry point.
 
-A history provider chooses the messages of a branch that a prompt starts from. A package offers one
-under the entry point group `palimpsest.history_providers`: a class without arguments, or an object,
-with a `name` and `get_history`. The example is in `docs/examples/history_provider`.
+A history provider selects the messages of a branch that a prompt starts from. A package registers
+one under the entry point group `palimpsest.history_providers`: a class without arguments, or an
+object, with a `name` and `get_history`. See the example in `docs/examples/history_provider`.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, runtime_checkable
+from importlib.metadata import entry_points
+from typing import Any, Protocol, runtime_checkable
+
+from django.utils.translation import gettext
 
 from contextpolicy.engine.messages import Message
 from contextpolicy.engine.policy import Problem
-
-logger = logging.getLogger(__name__)
+from contextpolicy.packages import OfferRefused, Offers, load_offers
 
 GROUP = "palimpsest.history_providers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """The question to a history provider.
+    """The input of a history provider.
 
-    Messages have a seq above `after` and below `before`. A prompt holds about `tokens` tokens of
-    history, and at most `most` messages (None: no limit). `newest()` yields the messages from the
-    newest to the oldest and reads them page by page.
+    Messages have a seq above `after` and below `before`. A prompt has room for about `tokens`
+    tokens of history, and for at most `most` messages (None: no limit). `newest()` yields the
+    messages from newest to oldest and loads them page by page.
     """
 
     chat_id: str
@@ -39,11 +39,11 @@ class HistoryQuery:
 
 @runtime_checkable
 class HistoryProvider(Protocol):
-    """Chooses the messages that a prompt starts from."""
+    """Selects the messages that a prompt starts from."""
 
     @property
     def name(self) -> str:
-        """The name a policy uses."""
+        """The name in policies."""
 
     def get_history(self, query: HistoryQuery) -> Iterable[Message]:
         """Return messages of `query.newest()`, unchanged, oldest first."""
@@ -57,61 +57,43 @@ class InstalledProvider:
     package: str
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledProviders:
-    """The providers by name; for each that cannot be loaded, a sentence with the reason."""
-
-    providers: Mapping[str, InstalledProvider]
-    faults: Mapping[str, str]
-
-
 class ProviderRefused(Exception):
-    """An entry point does not lead to a history provider, or a provider broke its contract."""
+    """A history provider violated its contract."""
 
     code = "history_provider_refused"
 
 
 @cache
-def installed() -> InstalledProviders:
+def installed() -> Offers[InstalledProvider]:
     """Load the providers of installed packages, once per process (`installed.cache_clear()`)."""
-    providers: dict[str, InstalledProvider] = {}
-    faults: dict[str, str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        try:
-            found = _load(point)
-            if point.name in providers:
-                raise ProviderRefused("two packages offer it")
-        except Exception as error:  # noqa: BLE001 - importing a package may fail in any way
-            reason = str(error) if isinstance(error, ProviderRefused) else type(error).__name__
-            faults[point.name] = f"The history provider {point.name!r} cannot be used: {reason}."
-            logger.warning("%s (%s)", faults[point.name], point.value)
-        else:
-            providers[point.name] = found
-    return InstalledProviders(providers, faults)
+    return load_offers(entry_points(group=GROUP), noun="history provider", check=checked_provider)
 
 
 def find_provider(name: str) -> HistoryProvider | None:
-    """Return the installed provider of that name; None if there is none."""
-    found = installed().providers.get(name)
+    """Return the installed provider with that name; None if there is none."""
+    found = installed().found.get(name)
     return found.provider if found else None
 
 
 def provider_problems(name: str) -> list[Problem]:
-    """List the reasons why a policy cannot name this provider; empty means the built-in one."""
+    """List why a policy cannot name this provider; an empty name means the built-in one."""
     if not name or find_provider(name) is not None:
         return []
-    reason = installed().faults.get(name, f"The history provider {name!r} does not exist.")
-    known = ", ".join(installed().providers) or "none is installed"
-    sentence = f"{reason} Leave it empty for the built-in one, or choose an installed one: {known}."
+    known = ", ".join(installed().found) or gettext("none is installed")
+    if fault := installed().faults.get(name):
+        sentence = gettext(
+            "{fault} Leave it empty for the built-in one, or choose an installed one: {names}."
+        ).format(fault=fault, names=known)
+    else:
+        sentence = gettext(
+            "The history provider {name!r} does not exist. Leave it empty for the built-in one, or "
+            "choose an installed one: {names}."
+        ).format(name=name, names=known)
     return [Problem("unknown_history_provider", ("history_provider",), sentence)]
 
 
-def _load(point: EntryPoint) -> InstalledProvider:
-    loaded = point.load()
-    provider = loaded() if isinstance(loaded, type) else loaded
-    if getattr(provider, "name", None) != point.name:
-        raise ProviderRefused("it is called differently from its entry point")
+def checked_provider(provider: Any, package: str) -> InstalledProvider:
+    """Validate the object of an entry point. Raises `OfferRefused` if it is not a provider."""
     if not isinstance(provider, HistoryProvider):
-        raise ProviderRefused("it has no get_history")
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+        raise OfferRefused("it has no get_history")
     return InstalledProvider(provider, package)

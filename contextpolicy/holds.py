@@ -1,8 +1,8 @@
-"""Places and releases legal holds, and says what is held.
+"""Places and releases legal holds, and returns their extent.
 
-Whoever deletes words asks `held` in the transaction of the deletion. Placing a hold waits for such
-transactions that have asked already, and those that ask later see the hold: there is no moment in
-which a hold stands and something it covers is deleted.
+Code that deletes texts calls `held_for_good` in the transaction of the deletion. Placing a hold
+waits for all such transactions that have already called it; those that call it later see the hold.
+Data covered by a hold can therefore never be deleted.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.signals import pre_delete
 from django.dispatch import receiver
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from contextpolicy import two_persons
 from contextpolicy.ledger import record
@@ -24,42 +25,45 @@ from contextpolicy.models import LegalHold, PolicyAssignment
 from contextpolicy.reasons import says_something
 
 Level = PolicyAssignment.Level
-# So long after its release a hold still holds: a release by mistake can be answered.
+# A hold stays active this long after its release, so that a mistaken release can be corrected.
 LASTS = timedelta(days=7)
-# The key of the lock that every deletion shares and the placing of a hold has alone.
+# The advisory lock key: shared by deletions, exclusive for placing a hold.
 _GATE = 7_105_301
 
 
 class HoldIncomplete(Exception):
-    """A hold without a case, a reason or its one target cannot be placed."""
+    """A hold cannot be placed without a case, a reason and exactly one target."""
 
     code = "hold_incomplete"
 
     def __init__(self) -> None:
         super().__init__(
-            "A hold needs a case, a reason, and the group, person or chat that is held. Give them."
+            gettext(
+                "A hold needs a case, a reason, and a group, person or chat. Add the missing "
+                "fields."
+            )
         )
 
 
 class HoldReleased(Exception):
-    """A hold that was released cannot be released again."""
+    """A released hold cannot be released again."""
 
     code = "hold_released"
 
     def __init__(self) -> None:
-        super().__init__("This hold was released already. Place another one to hold on.")
+        super().__init__(gettext("This hold was already released. Place another one to continue."))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The extent of all holds at a moment: everything, or some people and some chats."""
+    """The extent of all active holds: everything, or some people and some chats."""
 
     everything: bool = False
     people: frozenset[int] = frozenset()
     chats: frozenset[UUID] = frozenset()
 
     def covers(self, *, owner_id: int, chats: Iterable[UUID] = ()) -> bool:
-        """Tell whether a person's words are held, or what they said in one of these chats."""
+        """Return True if all texts of a person are held, or one of these chats."""
         return self.everything or owner_id in self.people or not self.chats.isdisjoint(chats)
 
 
@@ -75,11 +79,11 @@ def place(
     chat_id: UUID | None = None,
     review_on: date | None = None,
 ) -> LegalHold:
-    """Hold everything, the people of a group, a person or a chat. Raises `HoldIncomplete`.
+    """Hold everything, the members of a group, a person or a chat. Raises `HoldIncomplete`.
 
-    Several holds may cover the same; each has to end. A group's members of this moment stay held
-    when they leave it, and who joins is held while they are in it. If the group is deleted, its
-    members of then stay held.
+    Several holds may cover the same data; each must end separately. The group's current members
+    stay held after they leave it; later members are held while they are in it. If the group is
+    deleted, its members at that time stay held.
     """
     case, reason = case.strip(), reason.strip()
     is_said = says_something(case) and says_something(reason)
@@ -109,7 +113,7 @@ def place(
 
 
 def release(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> LegalHold:
-    """End a hold, a week from now.
+    """Release a hold; it ends a week later.
 
     Raises `HoldIncomplete` without a reason, `HoldReleased`, and `SecondPersonNeeded`.
     """
@@ -130,12 +134,12 @@ def release(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> Legal
 
 
 def in_force(*, now: datetime) -> QuerySet[LegalHold]:
-    """Return the holds that hold: those not released, and those released a short while ago."""
+    """Return the active holds: not released, or released less than `LASTS` ago."""
     return LegalHold.objects.filter(Q(ends_at=None) | Q(ends_at__gt=now))
 
 
 def held(*, now: datetime) -> Held:
-    """Return what is held now, to look at; who deletes asks `held_for_good`."""
+    """Return the held people and chats, for display. Before a deletion, call `held_for_good`."""
     rows = in_force(now=now).order_by()
     found = list(rows.values_list("level", "group", "user", "chat_id", "people"))
     groups = {group for _, group, *_ in found if group}
@@ -153,7 +157,7 @@ def held(*, now: datetime) -> Held:
 
 
 def keep_members(group: Group, *, now: datetime) -> None:
-    """Keep all members of a held group held, those too who joined later: it is about to go."""
+    """Store all current members of a held group in its holds, before the group is deleted."""
     members = set(group.user_set.values_list("pk", flat=True))
     with transaction.atomic():
         rows = in_force(now=now).select_for_update(of=("self",))
@@ -164,24 +168,26 @@ def keep_members(group: Group, *, now: datetime) -> None:
 
 @receiver(pre_delete, sender=Group)
 def group_goes(instance: Group, **_signal: Any) -> None:
-    """Keep the members of a group held that is deleted in another way than by its page."""
+    """Keep the members of a group held if it is deleted other than through its page."""
     keep_members(instance, now=timezone.now())
 
 
 def held_for_good(*, now: datetime) -> Held:
-    """Return what is held until the caller's transaction ends: no hold is placed meanwhile."""
+    """Return the held people and chats. New holds are blocked until the transaction ends."""
     _pass_gate(alone=False)
     return held(now=now)
 
 
 def _pass_gate(*, alone: bool) -> None:
-    """Let deletions through side by side, and the placing of a hold alone.
+    """Take the lock: shared for deletions, exclusive for placing a hold.
 
-    SQLite lets one writer in at a time, whatever they write.
+    SQLite allows only one writer at a time anyway.
     """
     connection = transaction.get_connection()
     if not connection.in_atomic_block:
-        raise transaction.TransactionManagementError("Holds are asked for where words are deleted.")
+        raise transaction.TransactionManagementError(
+            "Holds must be checked in the transaction of the deletion."
+        )
     if connection.vendor == "postgresql":
         lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
         with connection.cursor() as cursor:
@@ -189,7 +195,7 @@ def _pass_gate(*, alone: bool) -> None:
 
 
 def _named(hold: LegalHold) -> dict[str, object]:
-    """Return what an event says of a hold: ids, and the case by its name."""
+    """Return the event data of a hold: ids and the name of the case."""
     named = {
         "hold": str(hold.pk),
         "level": hold.level,

@@ -1,9 +1,9 @@
-"""Imports strategies in the form that other systems write: the one way they become a policy.
+"""Imports strategies in the format of other systems and policies in the product's own format.
 
 A form is `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its inner object
-alone, as JSON. It becomes a new policy, which applies nowhere yet, or the next version of one that
-exists. Nothing is written before all of it was judged. The settings `context.history` of a product
-that keeps chats as UI messages are read too.
+alone, as JSON. It becomes a new policy, which applies nowhere yet, or the next version of an
+existing one. All of it is validated before anything is written. The settings `context.history` of
+a product that stores chats as UI messages are supported too.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from django.db import IntegrityError
 from django.utils.text import slugify
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.engine.policy import Problem, defaults_for
@@ -21,16 +22,16 @@ from contextpolicy.linter.errors import check
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, imported_strategy
 
-# The characters of the JSON: a strategy with its config is a page or two.
+# Maximum characters of the JSON. A strategy with its config takes a page or two.
 LONGEST_IMPORT = 100_000
-# The settings of chats that are kept as a list of UI messages.
+# The prefix of history settings for chats stored as a list of UI messages.
 HISTORY = "context.history."
 HISTORY_KEYS: Mapping[str, str] = {
     "keepLastMessages": "keep_last_messages",
     "maxInputTokensApprox": "token_budget",
     "archiveOnCompact": "archive",
 }
-# The key and its value by which a whole policy is known, and what else it has.
+# The key and value that identify an exported policy, and its other keys.
 OWN_FORM, OWN_VERSION = "palimpsest_policy", 1
 OWN_KEYS: Mapping[str, type] = {
     OWN_FORM: int,
@@ -40,43 +41,49 @@ OWN_KEYS: Mapping[str, type] = {
     "values": dict,
     "locks": list,
 }
-CANNOT_BE_STORED = "The JSON holds something that cannot be stored. Write plain text and numbers."
-# The REST API has addresses of these names where a policy's slug stands.
+CANNOT_BE_STORED = gettext_lazy(
+    "The JSON has a value that cannot be stored. Use plain text and numbers."
+)
+# Paths of the REST API that would conflict with a policy's slug.
 RESERVED = frozenset(
     {"assignments", "effective", "import", "lint", "preview", "recommended-drafts"}
 )
-# The fields of a strategy and its config: an import replaces all of them.
+# The fields of a strategy and its config; an import replaces all of them.
 OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()})
 
 
 class ReservedName(Exception):
-    """A new policy would be called as an address below `/policies` is."""
+    """The name of a new policy conflicts with a path below `/policies`."""
 
     code = "reserved_name"
 
     def __init__(self, *, slug: str) -> None:
-        super().__init__(f"No policy can be called {slug!r}. Give it another name.")
+        super().__init__(
+            gettext("The name {slug!r} is reserved. Choose another name.").format(slug=slug)
+        )
 
 
 class PolicyExists(Exception):
-    """A new policy would get the name of one that is there."""
+    """A policy with the new policy's name already exists."""
 
     code = "policy_exists"
 
     def __init__(self, *, slug: str) -> None:
         super().__init__(
-            f"There is a policy {slug!r} already. Import into it, or give the new one another name."
+            gettext(
+                "A policy {slug!r} already exists. Import into it, or choose another name."
+            ).format(slug=slug)
         )
 
 
 def import_strategy(
     *, text: str, actor: str, now: datetime, into: ContextPolicy | None = None, name: str = ""
 ) -> ContextPolicy:
-    """Make a policy of a strategy in import form: a new one, or the next version of `into`.
+    """Import a strategy as a new policy, or as the next version of `into`.
 
-    A new one is called by its `name`, else by the form's `id`. Of an existing one the values that
-    are no part of a strategy stay as they are, and so do its locks. Raises `MalformedImport`,
-    `ReservedName`, `PolicyExists`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
+    A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
+    the values that do not belong to a strategy. Raises `MalformedImport`, `ReservedName`,
+    `PolicyExists`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
     """
     form = read(text)
     if is_own(form):
@@ -106,27 +113,29 @@ def import_strategy(
 
 
 def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
-    """Return the fields that `context.history` stands for; empty where the form has none.
+    """Convert `context.history` to policy fields; empty if the form has none.
 
-    The keys are read nested or with dots. Raises `MalformedImport`.
+    Keys may be nested or dotted. Raises `MalformedImport`.
     """
     told = history_in(form)
     if not told:
         return {}
     found = [
-        f"context.history has the key {key!r}, which nothing stands for. Remove it."
+        gettext("context.history has the unknown key {key!r}. Remove it.").format(key=key)
         for key in sorted(set(told) - set(HISTORY_KEYS))
     ]
     for key in HISTORY_KEYS.keys() & told.keys():
         value, wanted = told[key], bool if key == "archiveOnCompact" else int
         if type(value) is not wanted or (wanted is int and value < 1):
-            kind = "true or false" if wanted is bool else "a whole number above 0"
-            found.append(f"context.history.{key} must be {kind}.")
+            sentence = gettext("context.history.{key} must be a whole number above 0.")
+            if wanted is bool:
+                sentence = gettext("context.history.{key} must be true or false.")
+            found.append(sentence.format(key=key))
     if found:
         raise MalformedImport(" ".join(sorted(found)))
     fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in told.items()}
     if "token_budget" in fields:
-        # There the limit of the prompt alone, here that of prompt and reply.
+        # Their limit applies to the prompt alone, ours to prompt and reply.
         before = into.current.values if into and into.current else {}
         usual = defaults_for("dynamic_summary").reserve_tokens
         fields["reserve_tokens"] = before.get("reserve_tokens", usual)
@@ -135,9 +144,9 @@ def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
 
 
 def history_in(form: object) -> dict[str, Any]:
-    """Return what a form says under `context.history`, by the last part of its key.
+    """Return the form's values under `context.history`, by the last part of their keys.
 
-    Raises `MalformedImport` for a value that is there nested and with dots.
+    Raises `MalformedImport` if a value is present both nested and dotted.
     """
     if not isinstance(form, Mapping):
         return {}
@@ -149,19 +158,20 @@ def history_in(form: object) -> dict[str, Any]:
     nested = dict(history) if isinstance(history, Mapping) else {}
     if twice := sorted(nested.keys() & found.keys()):
         raise MalformedImport(
-            f"The form has context.history.{', '.join(twice)} twice, nested and with dots. Keep "
-            "the value that you mean."
+            gettext(
+                "The form has context.history.{keys} twice, nested and dotted. Keep one of them."
+            ).format(keys=", ".join(twice))
         )
     return {**nested, **found}
 
 
 def is_own(form: object) -> bool:
-    """Tell whether a form is a policy as `exported` writes it."""
+    """Return True if a form is a policy in the format of `exported`."""
     return isinstance(form, Mapping) and OWN_FORM in form
 
 
 def exported(policy: ContextPolicy) -> dict[str, Any]:
-    """Return a policy with its newest version as a form that `import_strategy` reads."""
+    """Return a policy and its newest version as a form that `import_strategy` accepts."""
     version = policy.newest
     return {
         OWN_FORM: OWN_VERSION,
@@ -181,10 +191,10 @@ def import_policy(
     actor: str,
     now: datetime,
 ) -> ContextPolicy:
-    """Make a policy of a whole form: a new one, or the next version of `into`, values and locks.
+    """Import an exported policy with values and locks, as a new one or the next version of `into`.
 
-    Raises `publish.PolicyProblems` with all that is wrong at once, `MalformedImport`,
-    `ReservedName`, `PolicyExists` and `publish.PolicyChangedMeanwhile`.
+    Raises `publish.PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
+    `PolicyExists` and `publish.PolicyChangedMeanwhile`.
     """
     found = form_problems(form)
     if found:
@@ -209,32 +219,46 @@ def import_policy(
 
 
 def seen(policy: ContextPolicy) -> PolicyVersion | None:
-    """Return the version that the next one follows: a draft, or the one that was in force."""
+    """Return the latest version: a draft, or the active one."""
     newest = policy.newest
     return newest if newest and newest.activated_at is None else policy.current
 
 
 def form_problems(form: Mapping[str, Any]) -> list[Problem]:
-    """List everything that is wrong with a whole form."""
+    """List all problems of an exported policy."""
     found = [
-        Problem("unknown_key", (key,), f"A policy has no key {key!r}. Remove it.")
+        Problem(
+            "unknown_key",
+            (key,),
+            gettext("A policy has no key {key!r}. Remove it.").format(key=key),
+        )
         for key in form
         if key not in OWN_KEYS
     ]
     if form[OWN_FORM] != OWN_VERSION:
-        sentence = (
-            f"{OWN_FORM} is {form[OWN_FORM]!r}; this server reads {OWN_VERSION}. Export the policy "
-            "from a server of the same age."
-        )
+        sentence = gettext(
+            "{key} is {found!r}; this server reads {version}. Export the policy from a server of "
+            "the same version."
+        ).format(key=OWN_FORM, found=form[OWN_FORM], version=OWN_VERSION)
         found.append(Problem("unknown_version", (OWN_FORM,), sentence))
     for key, kind in OWN_KEYS.items():
         if key in form and not isinstance(form[key], kind):
-            wanted = {str: "a text", dict: "an object", list: "a list", int: "a number"}[kind]
-            found.append(Problem("malformed_key", (key,), f"{key} must be {wanted}."))
+            found.append(Problem("malformed_key", (key,), wrong_kind(key, kind)))
     values, locks = form.get("values", {}), form.get("locks", [])
     if isinstance(values, Mapping) and isinstance(locks, list):
         found += check(values, locks=[str(lock) for lock in locks])
     return found
+
+
+def wrong_kind(key: str, kind: type) -> str:
+    """Describe the kind of value that a key of an exported policy has."""
+    sentences = {
+        str: gettext("{key} must be a text."),
+        dict: gettext("{key} must be an object."),
+        list: gettext("{key} must be a list."),
+        int: gettext("{key} must be a number."),
+    }
+    return sentences[kind].format(key=key)
 
 
 def new_policy(
@@ -249,15 +273,18 @@ def new_policy(
     description: str = "",
     is_draft: bool = False,
 ) -> ContextPolicy:
-    """Create a policy of that name; its slug is made of the name unless it is given.
+    """Create a policy with that name; without `slug`, the slug is derived from the name.
 
-    Raises `MalformedImport`, `ReservedName`, `PolicyExists` and `publish.PolicyProblems`.
+    Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `publish.PolicyNameTaken` and
+    `publish.PolicyProblems`.
     """
     slug = slug or slugify(name)[:60]
     if not slug:
-        raise MalformedImport("The new policy needs a name: give one, or an id with letters in it.")
-    if slug in RESERVED:
-        raise ReservedName(slug=slug)
+        raise MalformedImport(
+            gettext("The new policy needs a name: give one, or an id with letters in it.")
+        )
+    check_slug_free(slug)
+    publish.check_name_free(name[:200])
     try:
         return publish.create_policy(
             slug=slug,
@@ -276,41 +303,56 @@ def new_policy(
         raise
 
 
+def check_slug_free(slug: str) -> None:
+    """Raise `ReservedName` or `PolicyExists` if no new policy can have this slug, ignoring case."""
+    if slug.lower() in RESERVED:
+        raise ReservedName(slug=slug)
+    same = ContextPolicy.objects.filter(slug__iexact=slug).values_list("slug", flat=True).first()
+    if same is not None:
+        raise PolicyExists(slug=same)
+
+
 def read(text: str) -> object:
-    """Read the form from its JSON. Raises `MalformedImport`."""
+    """Parse the form from JSON. Raises `MalformedImport`."""
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
-            f"The text has {len(text):,} characters; {LONGEST_IMPORT:,} are allowed."
+            gettext("The text has {n:,} characters; {longest:,} are allowed.").format(
+                n=len(text), longest=LONGEST_IMPORT
+            )
         )
     try:
         form = json.loads(text, object_pairs_hook=without_doubles)
-        # No database would take half of a surrogate pair, or an infinite number.
+        # Databases do not accept lone surrogates or infinite numbers.
         json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
-        sentence = f"This is no JSON: {error.msg} in line {error.lineno}, column {error.colno}."
+        sentence = gettext(
+            "This is not valid JSON: {reason} in line {line}, column {column}."
+        ).format(reason=error.msg, line=error.lineno, column=error.colno)
         raise MalformedImport(sentence) from error
     except MalformedImport:
         raise
     except (ValueError, RecursionError) as error:
-        raise MalformedImport(CANNOT_BE_STORED) from error
+        raise MalformedImport(str(CANNOT_BE_STORED)) from error
     if any("\0" in found for found in texts_in(form)):
-        raise MalformedImport(CANNOT_BE_STORED)
+        raise MalformedImport(str(CANNOT_BE_STORED))
     return form
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs. Raises `MalformedImport` if it names a value twice."""
+    """Build an object from its pairs. Raises `MalformedImport` for a duplicate key."""
     counts = Counter(name for name, _ in pairs)
     twice = [repr(name) for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedImport(
-            f"The JSON names {', '.join(twice)} twice in one object. Keep the value that you mean."
+            gettext("The JSON has {keys} twice in one object. Keep one of them.").format(
+                keys=", ".join(twice)
+            )
         )
     return dict(pairs)
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value, keys included."""
+    """Yield every string in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -323,6 +365,6 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def identity(form: object) -> str:
-    """Return the form's own id; empty where it has none."""
+    """Return the form's id; empty if it has none."""
     given = form.get("id") if isinstance(form, Mapping) else None
     return given.strip() if isinstance(given, str) else ""

@@ -1,16 +1,16 @@
-"""The audit ledger: the one writer of audit events, and their verification.
+"""The audit ledger: the only writer of audit events, and their verification.
 
-One hash chain per scope (a chat, or `instance`), so that two chats never wait for each other:
+There is one hash chain per scope (a chat, or `instance`), so that two chats never block each other:
 h_n = SHA-256(h_{n-1} ‖ canonical JSON of row n). The head row is locked and moved in the same
-transaction, which makes seqs gap-free and shows a cut tail. Rows carry ids, numbers, names of
-fields and reasons; never the text of a message, a prompt or a summary.
+transaction, so seqs have no gaps and a truncated chain is detected. Rows contain ids, numbers,
+field names and reasons; never the text of a message, a prompt or a summary.
 """
 
 import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -24,10 +24,10 @@ from speed import prepared
 
 INSTANCE = "instance"
 GENESIS = "0" * 64
-# The end of a chain that grows while it is verified is read again at most so often.
+# Maximum number of times that the end of a growing chain is read again during verification.
 LOOKS = 5
 
-# The closed vocabulary: dotted, past tense. A new kind of event begins here.
+# The closed list of event types: dotted, past tense. Add a new type here first.
 EVENT_TYPES = frozenset(
     {
         "api_key.created",
@@ -80,10 +80,13 @@ EVENT_TYPES = frozenset(
         "evaluation.promoted",
         "evaluation.started",
         "gateway.passed_on",
+        "gateway.response_deleted",
         "hold.placed",
         "hold.released",
         "import.ended",
         "import.started",
+        "kept_text.erased",
+        "kept_text.read",
         "ledger.export_started",
         "ledger.exported",
         "ledger.form_changed",
@@ -170,19 +173,20 @@ EVENT_TYPES = frozenset(
         "webhook.deleted",
         "webhook.overflowed",
         "webhook.switched_off",
+        "window.lifted",
         "window.moved",
     }
 )
 
 
-# Sent with each `event` that was appended, in its transaction, which may still be rolled back.
+# Sent with each appended `event`, in its transaction, which may still be rolled back.
 recorded = Signal()
-# Sent with each `checkpoint` that was signed, in its transaction.
+# Sent with each signed `checkpoint`, in its transaction.
 checkpointed = Signal()
 
 
 class UnknownEventType(Exception):
-    """The type is not in the closed vocabulary."""
+    """The type is not in the closed list."""
 
 
 def record(
@@ -197,8 +201,8 @@ def record(
     """Append one event to its scope's chain, in the caller's transaction.
 
     `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. Raises
-    `UnknownEventType`, and Django's TransactionManagementError when no transaction is open: an
-    event stands or falls with the change it reports.
+    `UnknownEventType`, and Django's TransactionManagementError if no transaction is open: an
+    event commits or rolls back with the change that it reports.
     """
     head = locked_head(f"chat:{chat_id}" if chat_id else INSTANCE)
     event = AuditEvent(
@@ -214,7 +218,7 @@ def record(
 
 
 def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUID) -> AuditEvent:
-    """Append the first event of a chat that this transaction makes: nobody else knows the chain."""
+    """Append the first event of a chat created in this transaction. No lock is needed."""
     check_open()
     head = LedgerHead(scope=f"chat:{chat_id}", count=0, last_hash=GENESIS)
     event = AuditEvent(
@@ -226,7 +230,7 @@ def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUI
 
 
 def append(event: AuditEvent, *, head: LedgerHead) -> None:
-    """Write the event as the next one behind `head`, and move the head.
+    """Write the event after `head`, and move the head.
 
     Raises `UnknownEventType`.
     """
@@ -241,14 +245,14 @@ def append(event: AuditEvent, *, head: LedgerHead) -> None:
 
 
 def locked_head(scope: str) -> LedgerHead:
-    """Return the head of a chain, locked until the transaction ends; made at the first event.
+    """Return the head of a chain, locked until the transaction ends; created with the first event.
 
-    Where the database has no row locks (SQLite), its IMMEDIATE transaction is the lock.
+    SQLite has no row locks; there the IMMEDIATE transaction is the lock.
     """
     check_open()
     head = statements.LEDGER_HEAD.first(scope=scope)
     if head is None:
-        # When two transactions start a chain at once, the second waits here for the first.
+        # If two transactions start a chain at once, the second waits here for the first.
         new = LedgerHead(scope=scope, count=0, last_hash=GENESIS)
         LedgerHead.objects.bulk_create([new], ignore_conflicts=True)
         head = LedgerHead.objects.select_for_update().get(pk=scope)
@@ -256,16 +260,16 @@ def locked_head(scope: str) -> LedgerHead:
 
 
 def check_open() -> None:
-    """Raise Django's TransactionManagementError when no transaction is open."""
+    """Raise Django's TransactionManagementError if no transaction is open."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("An audit event needs an open transaction.")
 
 
 def as_stored(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data as every database gives it back, so that the hash can be computed again.
+    """Return the data in the form that every database returns, so that the hash is reproducible.
 
-    PostgreSQL keeps JSON numbers by value: 1e+22 returns as a whole number. Whole floats are
-    therefore stored as integers. Raises ValueError for NaN and infinity, which are no JSON.
+    PostgreSQL stores JSON numbers by value: 1e+22 is returned as an integer. Whole floats are
+    therefore stored as integers. Raises ValueError for NaN and infinity, which are not JSON.
     """
     text = json.dumps(dict(data), allow_nan=False)
     stored: dict[str, Any] = json.loads(text, parse_float=_whole_if_it_is)
@@ -283,7 +287,7 @@ def event_hash(event: AuditEvent) -> str:
 
 
 def line_of(event: AuditEvent) -> str:
-    """Write the row as canonical JSON (sorted keys, no spaces, ASCII): what is hashed, exported."""
+    """Return the row as canonical JSON (sorted keys, no spaces, ASCII), for hash and export."""
     content = {
         "scope": event.scope,
         "seq": event.seq,
@@ -299,7 +303,7 @@ def line_of(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first place where a chain does not hold; seq 0: no single row is at fault."""
+    """The first invalid place of a chain; seq 0: no single row is the cause."""
 
     scope: str
     seq: int
@@ -307,32 +311,47 @@ class Break:
 
 
 class Check(Protocol):
-    """A verification of rows that the ledger commits to."""
+    """A verification of rows whose hashes the ledger has recorded."""
 
     def __call__(self, *, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-        """Yield where the rows do not fit; `told` counts, by a sentence, what was found."""
+        """Yield mismatching rows; `told` counts the findings by sentence."""
 
 
-# The apps above add their checks when they are loaded.
+# Apps of higher layers register their checks when they are loaded.
 CHECKS: list[Check] = []
 
 
 class AnchorCheck(Protocol):
-    """A comparison of the ledger with something outside the database."""
+    """A comparison of the ledger with data outside the database."""
 
     def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
-        """Yield the differences of the ledger; `told` counts the comparisons by a sentence."""
+        """Yield the differences; `told` counts the comparisons by sentence."""
 
 
-# `verify` runs them for all chains; a verification of single chains runs them separately.
+# `verify` runs them for all chains; verifying single chains runs them separately.
 ANCHORS: list[AnchorCheck] = []
 
 
-def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
-    """Yield the first break of every chain, and rows that do not fit what the ledger commits to.
+class ContentCheck(Protocol):
+    """A slow comparison of stored content with the hashes in the ledger."""
 
-    Yields nothing when all holds. `told` gets what was found, counted by sentences. Reads, never
-    writes.
+    def __call__(
+        self, *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
+    ) -> Iterator[Break]:
+        """Yield differences until the time is up. None in `scopes`: some content of all chains.
+
+        `told` counts the comparisons by sentence.
+        """
+
+
+# Run with a time limit, in background verifications and for small ledgers.
+CONTENTS: list[ContentCheck] = []
+
+
+def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
+    """Yield the first break of every chain, and rows that do not match their recorded hashes.
+
+    Yields nothing if everything is valid. `told` gets the findings, counted by sentence. Read-only.
     """
     yield from chains(scope=scope)
     for check in CHECKS:
@@ -340,9 +359,9 @@ def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Ite
 
 
 def chains(*, scope: str | None = None) -> Iterator[Break]:
-    """Yield every chain's first break; nothing when all chains hold.
+    """Yield every chain's first break; nothing if all chains are valid.
 
-    Chains grow meanwhile: where a head row and the rows do not fit, both are read again.
+    Chains may grow during verification: if a head row and the rows differ, both are read again.
     """
     heads = LedgerHead.objects.order_by("scope")
     events = AuditEvent.objects.order_by("scope", "seq")
@@ -361,7 +380,7 @@ def chains(*, scope: str | None = None) -> Iterator[Break]:
 
 
 class Chain:
-    """One chain while it is being read in order."""
+    """One chain, read in order."""
 
     def __init__(self, scope: str = "") -> None:
         self.scope = scope
@@ -370,7 +389,7 @@ class Chain:
         self.broken: Break | None = None
 
     def follow(self, event: AuditEvent) -> None:
-        """Check one row against the row before it; only the first break counts."""
+        """Check one row against the previous row; only the first break counts."""
         self.seq += 1
         if self.broken is None:
             reason = self.fault(event)
@@ -379,17 +398,17 @@ class Chain:
         self.last_hash = event.hash
 
     def fault(self, event: AuditEvent) -> str:
-        """Say why the row does not continue the chain; empty when it does."""
+        """Return why the row does not continue the chain; empty if it does."""
         if event.seq != self.seq:
             return f"row {self.seq} is missing"
         if event.previous_hash != self.last_hash:
-            return "it does not continue the row before it"
+            return "it does not continue the previous row"
         if event.hash != event_hash(event):
             return "its content was changed"
         return ""
 
     def end(self, head: LedgerHead | None) -> Iterator[Break]:
-        """Yield the chain's first break, or what its head row says about a cut tail."""
+        """Yield the chain's first break, or a mismatch with its head row (a truncated chain)."""
         if not self.scope:
             return
         for _ in range(LOOKS):
@@ -400,7 +419,7 @@ class Chain:
             yield found
 
     def misfit(self, head: LedgerHead | None) -> Break | None:
-        """Say how the head row contradicts the end of the chain; None when it does not."""
+        """Return how the head row contradicts the end of the chain; None if they match."""
         if head is None:
             return Break(self.scope, self.seq, "its head row is missing")
         if head.count > self.seq:
@@ -408,11 +427,11 @@ class Chain:
         if head.count < self.seq:
             return Break(self.scope, head.count + 1, "the head row does not count it")
         if head.last_hash != self.last_hash:
-            return Break(self.scope, self.seq, "the head row names another last row")
+            return Break(self.scope, self.seq, "the head row names a different last row")
         return None
 
     def look_again(self) -> LedgerHead | None:
-        """Return the head row as it is now, and follow the rows written since the last look."""
+        """Return the current head row, and check the rows written since the last read."""
         head = LedgerHead.objects.filter(scope=self.scope).first()
         for event in AuditEvent.objects.filter(scope=self.scope, seq__gt=self.seq).order_by("seq"):
             self.follow(event)

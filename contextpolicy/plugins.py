@@ -1,17 +1,18 @@
-"""Finds strategies of other packages by entry point, and checks their configs by their own schemas.
+"""Finds strategies of other packages by entry point, and validates their configs by their schemas.
 
-A package offers a strategy under the entry point group `palimpsest.strategies`: a class without
+A package registers a strategy under the entry point group `palimpsest.strategies`: a class without
 arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an object),
-and either `choose` or `compose` (see `engine.strategies.contract`). One that cannot be loaded is a
-clear error when a policy is saved; at run time the engine falls back to `sliding_window`.
+and either `choose` or `compose` (see `engine.strategies.contract`). A strategy that cannot be
+loaded is an error when a policy is saved; at run time the engine falls back to `sliding_window`.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from importlib.metadata import entry_points
+from typing import Any, cast
+
+from django.utils.translation import gettext
 
 from contextpolicy.engine.policy import Problem, defaults_for
 from contextpolicy.engine.schema import SchemaRefused, check_schema, violations
@@ -22,8 +23,7 @@ from contextpolicy.engine.strategies.contract import (
     ComposingStrategy,
     Strategy,
 )
-
-logger = logging.getLogger(__name__)
+from contextpolicy.packages import OfferRefused, Offers, load_offers
 
 GROUP = "palimpsest.strategies"
 NO_CONFIG: Mapping[str, object] = {
@@ -31,9 +31,9 @@ NO_CONFIG: Mapping[str, object] = {
     "properties": {},
     "additionalProperties": False,
 }
-# Names under which other systems know the strategies that ship.
+# Ids of the built-in strategies in other systems.
 FOREIGN_IDS: Mapping[str, str] = {"std-summarization-strategy": "dynamic_summary"}
-# Keys of a foreign config and the policy fields they stand for.
+# Keys of a foreign config and the policy fields that they map to.
 FOREIGN_KEYS: Mapping[str, str] = {
     "threshold": "turn_threshold",
     "compressionModel": "summarization_model",
@@ -43,112 +43,92 @@ FOREIGN_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A strategy of a package, its config's schema, and the package with its version."""
+    """A package's strategy, its config schema, and the package with its version."""
 
     strategy: Strategy
     config_schema: Mapping[str, object]
     package: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPlugins:
-    """The plugins by name, and for those that could not be loaded a sentence that says why."""
-
-    plugins: Mapping[str, Plugin]
-    faults: Mapping[str, str]
-
-
-class PluginRefused(Exception):
-    """An entry point does not lead to a strategy that could be used."""
-
-    code = "plugin_refused"
-
-
 class MalformedImport(ValueError):
-    """A strategy in import form cannot be read."""
+    """A strategy in import form cannot be parsed."""
 
     code = "malformed_strategy_import"
 
 
 @cache
-def installed() -> LoadedPlugins:
-    """Load what the installed packages offer, once per process (`installed.cache_clear()`)."""
-    plugins: dict[str, Plugin] = {}
-    faults: dict[str, str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        try:
-            plugin = _load(point)
-            if point.name in plugins:
-                raise PluginRefused("two packages offer it")
-        except Exception as error:  # noqa: BLE001 - importing a package may fail in any way
-            told = str(error) if isinstance(error, PluginRefused) else type(error).__name__
-            faults[point.name] = f"The strategy {point.name!r} cannot be used: {told}."
-            logger.warning("%s (%s)", faults[point.name], point.value)
-        else:
-            plugins[point.name] = plugin
-    return LoadedPlugins(plugins, faults)
+def installed() -> Offers[Plugin]:
+    """Load the strategies of installed packages, once per process (`installed.cache_clear()`)."""
+    points = entry_points(group=GROUP)
+    return load_offers(points, noun="strategy", check=checked_plugin, taken=STRATEGIES)
 
 
 def strategy_names() -> tuple[str, ...]:
-    """Return the strategies a policy can name: those that ship, then those of packages."""
-    return (*STRATEGIES, *installed().plugins)
+    """Return the strategies that a policy can name: built-in ones, then those of packages."""
+    return (*STRATEGIES, *installed().found)
 
 
 def find_strategy(name: str) -> Strategy | None:
-    """Return the strategy of that name, None if there is none: then the engine falls back."""
-    plugin = installed().plugins.get(name)
+    """Return the strategy with that name; None if there is none, then the engine falls back."""
+    plugin = installed().found.get(name)
     return STRATEGIES.get(name) or (plugin.strategy if plugin else None)
 
 
 def hears_turns(name: str) -> bool:
-    """Tell whether that strategy wants to be told of complete turns; none that ships does."""
-    plugin = installed().plugins.get(name)
+    """Return True if the strategy has a turn hook; no built-in one does."""
+    plugin = installed().found.get(name)
     return plugin is not None and contract.hears_turns(plugin.strategy)
 
 
 def config_schema(name: str) -> Mapping[str, object]:
-    """Return the JSON Schema of a strategy's config, for its form; those that ship take none."""
-    plugin = installed().plugins.get(name)
+    """Return the JSON Schema of a strategy's config; empty for the built-in ones."""
+    plugin = installed().found.get(name)
     return plugin.config_schema if plugin else NO_CONFIG
 
 
 def strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
     """List why a policy cannot be saved with this strategy and config; empty if it can."""
     if find_strategy(name) is None:
-        reason = installed().faults.get(name, f"There is no strategy {name!r}.")
-        sentence = f"{reason} Choose one of {', '.join(strategy_names())}."
+        names = ", ".join(strategy_names())
+        if fault := installed().faults.get(name):
+            sentence = gettext("{fault} Choose one of {names}.").format(fault=fault, names=names)
+        else:
+            sentence = gettext(
+                "The strategy {name!r} does not exist. Choose one of {names}."
+            ).format(name=name, names=names)
         return [Problem("unknown_strategy", ("strategy",), sentence)]
     return [
         Problem(
             "config_invalid",
             ("strategy_config",),
-            f"The config of {name} does not fit: {fault}.",
+            gettext("The config of {name} does not fit: {fault}.").format(name=name, fault=fault),
         )
         for fault in violations(config_schema(name), config)
     ]
 
 
 def imported_strategy(data: object) -> dict[str, object]:
-    """Return the policy fields that a strategy in import form stands for.
+    """Convert a strategy in import form to policy fields.
 
-    It reads {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner
-    object alone. Raises MalformedImport for another form, an unknown strategy, or a key of a config
-    that no field stands for.
+    Accepts {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner object
+    alone. Raises MalformedImport for another form, an unknown strategy, or a config key that maps
+    to no field.
     """
     outer = data if isinstance(data, Mapping) else {}
     form = outer.get("contextStrategy", outer)
     if not isinstance(form, Mapping) or form.get("type") != "plugin":
         raise MalformedImport(
-            'A strategy is imported as {"type": "plugin", "pluginId": …, "config": {…}}.'
+            gettext('A strategy is imported as {"type": "plugin", "pluginId": …, "config": {…}}.')
         )
     plugin_id, config = form.get("pluginId"), form.get("config", {})
     if not isinstance(plugin_id, str) or not isinstance(config, Mapping):
-        raise MalformedImport("pluginId must be a text and config an object.")
+        raise MalformedImport(gettext("pluginId must be a text and config an object."))
     name = FOREIGN_IDS.get(plugin_id, plugin_id)
     if find_strategy(name) is None:
         raise MalformedImport(
-            f"There is no strategy {plugin_id!r}. Install its package, or use one of "
-            f"{', '.join((*FOREIGN_IDS, *strategy_names()))}."
+            gettext(
+                "The strategy {name!r} does not exist. Install its package, or use one of {names}."
+            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *strategy_names())))
         )
     if name not in STRATEGIES:
         return {"strategy": name, "strategy_config": dict(config)}
@@ -159,12 +139,16 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
     known = defaults_for(name).to_json()
     fields = {FOREIGN_KEYS.get(key, key): value for key, value in config.items()}
     found = [
-        f"The config of {name} names one value as {foreign!r} and {own!r}. Keep one of them."
+        gettext(
+            "The config of {name} has the same value as {foreign!r} and {own!r}. Keep one of them."
+        ).format(name=name, foreign=foreign, own=own)
         for foreign, own in FOREIGN_KEYS.items()
         if foreign in config and own in config
     ]
     found += [
-        f"The config of {name} has the key {key!r}, which nothing stands for. Remove it."
+        gettext("The config of {name} has the unknown key {key!r}. Remove it.").format(
+            name=name, key=key
+        )
         for key in sorted(set(fields) - set(known) | {"strategy"} & set(fields))
     ]
     if found:
@@ -172,19 +156,13 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
     return fields
 
 
-def _load(point: EntryPoint) -> Plugin:
-    if point.name in STRATEGIES:
-        raise PluginRefused("its name is taken by a strategy that ships")
-    loaded = point.load()
-    strategy = loaded() if isinstance(loaded, type) else loaded
-    if getattr(strategy, "name", None) != point.name:
-        raise PluginRefused("it is called differently from its entry point")
+def checked_plugin(strategy: Any, package: str) -> Plugin:
+    """Validate the object of an entry point. Raises `OfferRefused` if it is no usable strategy."""
     schema = getattr(strategy, "config_schema", NO_CONFIG)
     try:
         check_schema(schema)
     except SchemaRefused as error:
-        raise PluginRefused(f"its config_schema is refused ({error})") from error
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+        raise OfferRefused(f"its config_schema is invalid ({error})") from error
     return Plugin(_as_strategy(strategy), schema, package)
 
 
@@ -193,4 +171,4 @@ def _as_strategy(strategy: object) -> Strategy:
         return cast(Strategy, strategy)
     if isinstance(strategy, ComposingStrategy):
         return Composing(strategy)
-    raise PluginRefused("it has neither choose nor compose")
+    raise OfferRefused("it has neither choose nor compose")

@@ -1,7 +1,7 @@
-"""The policies every new instance has, and the one that applies to everyone at first.
+"""The policies of every new instance, and the one that initially applies to everyone.
 
-They are starting points: an administrator may change, retire or ignore them, and no later start
-undoes that. A field that a preset leaves out keeps the default of its strategy.
+They are starting points: an administrator may change, retire or ignore them, and a restart does not
+undo that. A field that a preset does not set has the default of its strategy.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DEMO = "demo"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A policy as it is shipped."""
+    """A built-in policy."""
 
     slug: str
     name: str
@@ -28,8 +28,8 @@ class Preset:
     values: Mapping[str, Any]
 
 
-# Dates, and excerpts of earlier messages for each question. Shipped policies have them; existing
-# policies keep their prompts.
+# Dates, and excerpts of earlier messages for each question. Built-in policies have them; existing
+# policies keep their prompts unchanged.
 RETRIEVED: Mapping[str, Any] = {
     "dates": True,
     "references": True,
@@ -47,8 +47,8 @@ LONG_CHATS = Preset(
     {"strategy": "dynamic_summary", "turn_threshold": None, **RETRIEVED},
 )
 
-# Coding agents send long instructions, whole files and their tools with each request. The budget is
-# larger than any window, so that of the model counts, or what its server reports.
+# Coding agents send long instructions, whole files and their tools with each request. The budget
+# exceeds every window, so the model's window applies, or the one that its server reports.
 CODING_AGENTS = Preset(
     "coding-agents",
     "Coding agents",
@@ -74,8 +74,8 @@ PRESETS = (
     Preset(
         "rounds",
         "Summary by turns",
-        "Summarises the oldest 5 turns (a question and its reply) as soon as more than 10 stand in "
-        "full, and earlier if the prompt fills up.",
+        "Summarises the oldest 5 turns (a question and its reply) once a prompt has more than 10, "
+        "or earlier if it fills up.",
         {"strategy": "dynamic_summary", "turn_threshold": 10, "fold_turns": 5, **RETRIEVED},
     ),
     Preset(
@@ -133,8 +133,8 @@ PRESETS = (
     Preset(
         "booking",
         "Booking",
-        "For filling in a form step by step: before each reply the destination and the date are "
-        "taken over into a state, which goes along in place of the dialogue.",
+        "For filling in a form step by step: before each reply, the destination and the date are "
+        "stored in a state, which is sent instead of the earlier messages.",
         {
             "strategy": "entity_state",
             "state_schema": {
@@ -174,11 +174,11 @@ PRESETS = (
         },
     ),
     # After six short rounds with the demo model (about 140 tokens each, so 840 of 2,000) the turn
-    # trigger folds the oldest three; the token marks stand further off and come with longer texts.
+    # trigger compacts the oldest three. The token marks are higher and apply to longer texts.
     Preset(
         DEMO,
         "Demo",
-        "So small that about six short messages lead to a summary: to see what the product does.",
+        "A small limit for demonstrations: about six short messages lead to a summary.",
         {
             "strategy": "dynamic_summary",
             "turn_threshold": 5,
@@ -195,9 +195,9 @@ PRESETS = (
 
 
 def seed_policies(*, now: datetime) -> None:
-    """Create the shipped policies that are missing; existing ones stay as they are.
+    """Create the missing built-in policies; existing ones are unchanged.
 
-    A new instance begins with *Demo* for everyone, so that a person who tries the demo model sees a
+    A new instance starts with *Demo* for everyone, so that a user of the demo model sees a
     compaction after a few messages; `leave_demo` ends that.
     """
     with transaction.atomic():
@@ -220,9 +220,9 @@ def seed_policies(*, now: datetime) -> None:
 
 
 def leave_demo(*, actor: str, now: datetime) -> bool:
-    """Move everyone from *Demo* to *Long chats*, unless somebody chose otherwise.
+    """Assign *Long chats* to everyone instead of *Demo*, unless an administrator changed it.
 
-    Called when a real model was connected. Returns whether the policy changed.
+    Called when a real model is connected. Returns whether the policy changed.
     """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()

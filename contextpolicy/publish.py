@@ -1,6 +1,6 @@
-"""Changes policies, the one way there is: a new immutable version, or where it applies.
+"""The only writer of policies: creates immutable versions and changes assignments.
 
-Each change and its ledger event share a transaction. Values that cannot work are refused before
+Each change and its ledger event share a transaction. Values that cannot work are rejected before
 anything is written.
 """
 
@@ -13,9 +13,11 @@ from uuid import UUID
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
+from django.utils.translation import gettext
 
 from contextpolicy import blast, controls, two_persons
 from contextpolicy.controls import person_of
+from contextpolicy.engine import names
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record
 from contextpolicy.linter.errors import check
@@ -24,7 +26,7 @@ from contextpolicy.reasons import says_something
 
 
 class PolicyProblems(Exception):
-    """Values or locks that cannot work; `problems` says which fields and why."""
+    """Values or locks that cannot work; `problems` lists the fields and the reasons."""
 
     code = "policy_impossible"
 
@@ -34,24 +36,28 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """Someone else made a version after the one that was edited."""
+    """Another person saved a version after the one that was edited."""
 
     code = "policy_changed_meanwhile"
 
     def __init__(self, *, current: int) -> None:
         super().__init__(
-            f"Someone saved version {current} while you were editing. "
-            "Open the policy again and repeat your changes."
+            gettext(
+                "Someone saved version {number} while you were editing. Open the policy again and "
+                "repeat your changes."
+            ).format(number=current)
         )
 
 
 class PolicyInUse(Exception):
-    """A policy that applies somewhere cannot be retired."""
+    """A policy that is in use cannot be retired."""
 
     code = "policy_in_use"
 
     def __init__(self) -> None:
-        super().__init__("This policy still applies somewhere. Remove its assignments first.")
+        super().__init__(
+            gettext("This policy still applies somewhere. Remove its assignments first.")
+        )
 
 
 class PolicyNotInUse(Exception):
@@ -60,18 +66,48 @@ class PolicyNotInUse(Exception):
     code = "policy_not_in_use"
 
     def __init__(self) -> None:
-        super().__init__("This policy is retired or has no version yet. Choose another one.")
+        super().__init__(
+            gettext("This policy is retired or has no version yet. Choose another one.")
+        )
 
 
 class NoSuchVersion(Exception):
-    """A version that was named does not exist."""
+    """The requested version does not exist."""
 
     code = "no_such_version"
 
     def __init__(self, *, number: int) -> None:
         super().__init__(
-            f"This policy has no version {number}. Choose one from the table of versions."
+            gettext(
+                "This policy has no version {number}. Choose one from the table of versions."
+            ).format(number=number)
         )
+
+
+class PolicyNameTaken(Exception):
+    """Another policy has the same name, ignoring case."""
+
+    code = "policy_name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            gettext(
+                "A policy named “{name}” already exists (ignoring case). Choose another name."
+            ).format(name=name)
+        )
+
+
+def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:
+    """Raise `PolicyNameTaken` if another policy has this name. Retired policies count.
+
+    A policy keeps the name that it has: older versions allowed duplicates.
+    """
+    if but is not None and but.name == name:
+        return
+    others = ContextPolicy.objects.exclude(pk__in=[but.pk] if but else [])
+    for other in others.values_list("name", flat=True):
+        if names.folded(other) == names.folded(name):
+            raise PolicyNameTaken(other)
 
 
 def create_policy(
@@ -115,13 +151,13 @@ def new_version(
     restores: PolicyVersion | None = None,
     may_wait: bool = False,
 ) -> PolicyVersion:
-    """Make the next version of a policy and put it in force wherever the policy applies.
+    """Create the next version of a policy and publish it wherever the policy applies.
 
-    `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
-    that no nearer level may override; `based_on` the version that was edited, the newest one. A
-    draft comes into force by `activate`, and so does a version that waits for a second person. One
-    whose chats were not counted is refused, or kept as a draft where it `may_wait`. `restores` is
-    the older version that has the same content. Raises `PolicyProblems`, `PolicyChangedMeanwhile`
+    `values` has the fields that the policy sets, by the names of `PolicyValues`. `locks` names the
+    fields that no nearer level may override. `based_on` is the edited version, which must be the
+    newest. A draft is published by `activate`, and so is a version that waits for a second person.
+    A version without the required count is refused, or kept as a draft with `may_wait`. `restores`
+    is the older version with the same content. Raises `PolicyProblems`, `PolicyChangedMeanwhile`
     and `blast.BlastRadiusNeeded`.
     """
     author = person_of(actor)
@@ -139,7 +175,7 @@ def new_version(
                 locked, values=values, locks=locks, author=author, by=author, restores=restores
             )
             verdict = controls.judge(change, now=now)
-        # Who waits for a second person is counted when that person puts it in force.
+        # A version that waits for a second person is counted when that person publishes it.
         waits, uncounted = verdict.waits, not verdict.waits and verdict.needs_count is not None
         if uncounted and not may_wait and verdict.needs_count is not None:
             raise verdict.needs_count
@@ -171,12 +207,12 @@ def new_version(
 def activate(
     *, policy: ContextPolicy, number: int, actor: str, now: datetime, emergency: str = ""
 ) -> PolicyVersion:
-    """Put a draft in force wherever the policy applies; one that is in force stays so.
+    """Publish a draft wherever the policy applies; an active version stays active.
 
-    Only the newest version can be put in force: an older one is restored as a new one. Where two
-    persons or a count of chats are asked for and not there, it needs the reason of an `emergency`.
-    Raises `PolicyProblems` if it cannot work any more, `PolicyChangedMeanwhile`,
-    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Only the newest version can be published; an older one is restored as a new version. If a
+    required second person or count is missing, it needs the reason of an `emergency`. Raises
+    `PolicyProblems` if it can no longer work, `PolicyChangedMeanwhile`, `SecondPersonNeeded` and
+    `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -211,13 +247,13 @@ def activate(
 
 
 def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -> PolicyVersion:
-    """Make a new version with the values and locks of an older one, in force at once.
+    """Create a new version with the values and locks of an older one, active at once.
 
-    History stays a line: nothing is taken back. Name, retirement and assignments of the policy are
-    not of a version and stay. Where two persons or counts are asked for, one that was in force
-    lately waits for neither, as far as it was approved and counted for all to whom it would apply.
-    Raises `NoSuchVersion`, `PolicyProblems` if the values cannot work any
-    more, and `blast.BlastRadiusNeeded`.
+    History stays linear: no version is removed. Name, retirement and assignments belong to the
+    policy, not to a version, and do not change. A recently active version needs no second person
+    and no count, as far as it was approved and counted for everyone it would apply to. Raises
+    `NoSuchVersion`, `PolicyProblems` if the values can no longer work, and
+    `blast.BlastRadiusNeeded`.
     """
     old = policy.versions.filter(number=number).first()
     if old is None:
@@ -226,7 +262,7 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
         policy=policy,
         values=old.values,
         locks=old.locks,
-        note=f"As version {number} was",
+        note=f"Restored from version {number}",
         actor=actor,
         now=now,
         restores=old,
@@ -234,7 +270,7 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
 
 
 def differences(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
-    """Return what an event says of the step from one version to the next."""
+    """Return the event data of the step from one version to the next."""
     return {
         "changes": changes(before.values if before else {}, after.values),
         "locks": {"from": before.locks if before else [], "to": after.locks},
@@ -250,10 +286,10 @@ def change_policy(
     actor: str,
     now: datetime,
 ) -> None:
-    """Rename, describe, retire or revive a policy; its values change by `new_version` only.
+    """Rename, describe, retire or reactivate a policy; only `new_version` changes its values.
 
-    Raises `PolicyInUse`, and for one that chats or agents name when it is revived
-    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Raises `PolicyInUse` and `PolicyNameTaken`. Reactivating a policy that chats or agents name also
+    raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     after = {"name": name, "description": description, "retired": retired}
     with transaction.atomic():
@@ -261,6 +297,7 @@ def change_policy(
         before = {field: getattr(locked, field) for field in after}
         if before == after:
             return
+        check_name_free(name, but=locked)
         if retired and locked.assignments.exists():
             raise PolicyInUse
         if before["retired"] and not retired:
@@ -272,7 +309,7 @@ def change_policy(
 
 
 def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
-    """Let what is in force of a retired policy apply again to chats and agents that name it.
+    """Check that a retired policy may apply again to chats and agents that name it.
 
     Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
@@ -307,11 +344,11 @@ def assign(
     chat_id: UUID | None = None,
     is_agreed: bool = False,
 ) -> PolicyAssignment:
-    """Let a policy apply to everyone, a group, a person or a chat, instead of what applied there.
+    """Apply a policy to everyone, a group, a person or a chat, instead of the current policy there.
 
-    `level` is one of `PolicyAssignment.Level`; its target is given beside it. What the product
-    itself assigns `is_agreed` and needs no count. Raises `PolicyNotInUse`, `SecondPersonNeeded`
-    and `blast.BlastRadiusNeeded`.
+    `level` is one of `PolicyAssignment.Level`, with the matching target argument. `is_agreed` marks
+    an assignment by the product itself, which needs no count. Raises `PolicyNotInUse`,
+    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -350,7 +387,7 @@ def assign(
 
 
 def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Stop applying a policy there; of two who do so at once, one is recorded.
+    """Remove an assignment; of two concurrent removals one is recorded.
 
     Raises `SecondPersonNeeded`.
     """
@@ -369,9 +406,9 @@ def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """List what differs, as {field: {from, to}}; texts by hash.
+    """List the differences, as {field: {from, to}}; texts as hashes.
 
-    A side without the field is left out.
+    A side without the field is omitted.
     """
     differing = [
         name

@@ -1,19 +1,19 @@
-"""Says whether a reason that a person gave says anything."""
+"""Checks that a reason entered by a person has content."""
 
 import unicodedata
 
-# Letters by their category that nobody sees: fillers of Hangul.
+# Letters by category that are invisible: Hangul fillers.
 _INVISIBLE = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 def letters_of(text: str) -> str:
-    """Return the letters and digits of a text; spaces, marks and what nobody sees are left out."""
+    """Return the letters and digits of a text, without spaces, marks and invisible characters."""
     return "".join(
         each for each in text if unicodedata.category(each)[0] in "LN" and each not in _INVISIBLE
     )
 
 
 def says_something(text: str, *, letters: int = 1, different: int = 1) -> bool:
-    """Return True if a text has so many letters or digits, and so many different ones."""
+    """Return True if a text has enough letters or digits, and enough different ones."""
     found = letters_of(text)
     return len(found) >= letters and len(set(found.casefold())) >= different

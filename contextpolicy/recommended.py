@@ -1,13 +1,15 @@
-"""Drafts with the recommended values for policies that existed before these values did.
+"""Drafts with the recommended values for policies that are older than these values.
 
-A draft adds the recommended fields that a policy leaves open and keeps all others. Nothing is
-published: each draft goes through the ordinary review and activation.
+A draft adds the recommended fields that a policy does not set and keeps all others. Nothing is
+published: each draft goes through the usual review and publishing.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from django.utils.translation import gettext
 
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
@@ -20,8 +22,8 @@ NOTE = "Recommended values: retrieved context and dates"
 class Recommendation:
     """A policy without the recommended values.
 
-    `draft` is its unpublished version, if it has one, which a person has to finish first; `fields`
-    are the recommended values that the policy leaves open.
+    `draft` is its unpublished version, if any; it must be finished first. `fields` are the
+    recommended values that the policy does not set.
     """
 
     policy: ContextPolicy
@@ -31,23 +33,23 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class CreatedDrafts:
-    """The new drafts, and for each policy that got none the reason, by slug."""
+    """The new drafts, and by slug the reason for each policy that got none."""
 
     drafts: Sequence[PolicyVersion]
     skipped: Mapping[str, str]
 
 
 def missing_values(values: Mapping[str, Any], *, slug: str, is_default: bool) -> dict[str, Any]:
-    """Return the recommended values that a policy leaves open.
+    """Return the recommended values that a policy does not set.
 
-    `is_default`: the policy is the one for everyone. Others that set no strategy only change single
-    fields of another policy, and get none. The strategy `entity_state` sends no past dialogue, and
-    the demo is meant to lose it.
+    `is_default`: the policy is the one for everyone. Other policies without a strategy only change
+    single fields of another policy, and get none. The strategy `entity_state` sends no past
+    dialogue, and the demo is meant to lose it.
     """
     strategy = values.get("strategy", "dynamic_summary" if is_default else "")
     if slug == DEMO or strategy in ("", "entity_state"):
         return {}
-    # A policy that decides about references keeps all values of that decision.
+    # A policy that sets one of the reference fields keeps all its reference values.
     decided = values.keys() & {"references", "reference_share"}
     return {
         name: value
@@ -83,10 +85,9 @@ def create_drafts(*, actor: str, now: datetime) -> CreatedDrafts:
     for found in recommendations():
         slug = found.policy.slug
         if found.draft is not None:
-            number = found.draft.number
-            skipped[slug] = (
-                f"Version {number} is an unpublished draft. Publish or replace it first."
-            )
+            skipped[slug] = gettext(
+                "Version {number} is an unpublished draft. Publish or replace it first."
+            ).format(number=found.draft.number)
             continue
         current = found.policy.current
         if current is None:

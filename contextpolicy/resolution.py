@@ -1,18 +1,21 @@
-"""Resolves effective policies: the values of several policies for one chat, and their sources.
+"""Resolves effective policies: the merged values of several policies for one chat, with sources.
 
 Far to near: instance, group, user, agent of a team, chat. Limits take the strictest value of all
-levels that set them, choices the nearest; the strategy and its config are one choice; a lock ends
-the search.
+levels that set them, other fields the nearest. The strategy and its config are one choice. A lock
+ends the search.
 """
 
 import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
+
+from django.db import OperationalError
 
 from contextpolicy import statements
 from contextpolicy.engine.budget import PolicyImpossible
@@ -28,14 +31,18 @@ from contextpolicy.models import ContextPolicy, EffectivePolicy, PolicyVersion
 
 FAR_TO_NEAR = ("instance", "group", "user", "agent", "chat")
 BUILT_IN = "Built-in defaults"
-# The columns of an assignment that make a `Layer`: level, slug, name, version, and its values and
-# locks as the database's text, which is parsed once for all who are given the same.
+# The columns of an assignment for a `Layer`: level, slug, name, version, and its values and locks
+# as JSON text from the database, which is parsed once and shared by everyone with the same text.
 Assigned = tuple[str, str, str, int, str, str]
 
 # [level, policy slug, version, locked]; level is also `setting` (of the server) or `default`.
 Source = tuple[str, str, int, bool]
-# [field, what the policies say, what is used]
+# [field, the policies' value, the value used]
 Adjustment = tuple[str, object, object]
+
+
+# True in a read-only request.
+ONLY_READS: ContextVar[bool] = ContextVar("only_reads", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +68,39 @@ def resolve(
 ) -> EffectivePolicy:
     """Return the stored effective policy of a person's chat with a model of `model_window` tokens.
 
-    Without `group_ids` the person's groups count. `agent_policy`: that of the agent who replies,
-    with its version. `defaults` are the server's settings
-    `window_size` and `max_chars_per_message`: they hold under strategy `simple` alone, where no
-    level sets the field. Reads the assignments in one query. Raises PolicyImpossible when the
-    merged values cannot work, even with a smaller keep-last and low mark.
+    Without `group_ids` the person's groups are loaded. `agent_policy`: that of the replying agent,
+    with its version. `defaults` are the server's settings `window_size` and
+    `max_chars_per_message`. They apply only under strategy `simple`, if no level sets the field.
+    Loads the assignments in one query. Raises PolicyImpossible if the merged values cannot work,
+    even with a smaller keep-last and low mark.
     """
     assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
     assigned = with_agent(assigned, policy=agent_policy)
     digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
-        row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
+        row = _stored(digest, content)
     return row
+
+
+def _stored(digest: str, content: dict[str, Any]) -> EffectivePolicy:
+    """Store an effective policy.
+
+    If the database cannot be written, a read-only request continues with an unsaved row. All other
+    requests raise OperationalError.
+    """
+    try:
+        return EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)[0]
+    except OperationalError:
+        if not ONLY_READS.get():
+            raise
+        return EffectivePolicy(digest=digest, **content)
 
 
 def unsaved(
     assigned: tuple[Assigned, ...], *, model_window: int | None, defaults: Mapping[str, object]
 ) -> EffectivePolicy:
-    """Return the effective policy of these assignments as a row that is not stored.
+    """Return the effective policy of these assignments as an unsaved row.
 
     Raises PolicyImpossible.
     """
@@ -95,7 +116,7 @@ def _outcome(
 ) -> tuple[str, dict[str, Any]]:
     """Return the digest and the columns of the effective policy.
 
-    Cached, because every reply asks and few differ. Raises PolicyImpossible.
+    Cached, because every reply needs it and few differ. Raises PolicyImpossible.
     """
     layers = as_layers(assigned)
     merged, sources = merge(layers, defaults=dict(defaults))
@@ -112,14 +133,14 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A row that is compared by its digest: rows with the same digest have the same values."""
+    """A row compared by its digest: rows with the same digest have the same values."""
 
     digest: str
     row: EffectivePolicy = field(compare=False)
 
 
 def values_of(row: EffectivePolicy) -> PolicyValues:
-    """Return the values of an effective policy as the engine takes them."""
+    """Return the values of an effective policy in the engine's type."""
     return _values(_Said(row.digest, row))
 
 
@@ -133,7 +154,7 @@ def assigned_for(
 ) -> tuple[Assigned, ...]:
     """Return the policies that apply, far to near.
 
-    Of several groups the one whose policy comes first by slug counts as the nearest.
+    Of several groups, the one whose policy is first by slug counts as the nearest.
     """
     if group_ids is None:
         found = cast(list[Assigned], statements.ASSIGNMENTS.tuples(user=user_id, chat=chat_id))
@@ -144,14 +165,14 @@ def assigned_for(
 
 
 def far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
-    """Return the policies in the order of their levels; those of one level stay as they are."""
+    """Sort the policies by level; those of one level keep their order."""
     return tuple(sorted(assigned, key=lambda each: FAR_TO_NEAR.index(each[0])))
 
 
 def with_agent(
     assigned: tuple[Assigned, ...], *, policy: ContextPolicy | None
 ) -> tuple[Assigned, ...]:
-    """Add the policy of the agent who replies, in its place."""
+    """Insert the policy of the replying agent at its level."""
     if policy is None or policy.current is None:
         return assigned
     return far_to_near((*assigned, of_agent(policy, policy.current)))
@@ -170,7 +191,7 @@ def layers_of_group(group_id: int) -> list[Layer]:
 
 
 def label_of(layers: Collection[Layer]) -> str:
-    """Name the nearest policy and its version, as people see it: "Support v7"."""
+    """Return the display name of the nearest policy with its version: "Support v7"."""
     if not layers:
         return BUILT_IN
     nearest = tuple(layers)[-1]
@@ -184,7 +205,7 @@ def merge(
     chosen: dict[str, object] = {}
     sources: dict[str, Source] = {}
     for name in (item.name for item in fields(PolicyValues)):
-        # The config of a strategy means nothing to another one, so both come from one layer.
+        # A config only works with its strategy, so both come from one layer.
         decisive = "strategy" if name == "strategy_config" else name
         found = _decide(decisive, layers)
         if found is not None:
@@ -203,11 +224,10 @@ def merge(
 def made_to_work(
     values: PolicyValues, *, model_window: int | None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
-    """Return the values as they are, scaled to a small model, or with a lower keep-last or mark.
+    """Return the values unchanged, scaled to a small model, or with a lower keep-last or low mark.
 
-    A model may be far smaller than the budget that a policy was written for, so its reserve and
-    its summary shrink with the window first. Raises PolicyImpossible with the sentences of what
-    remains.
+    The model's window may be far smaller than the policy's budget, so reserve and summary are
+    scaled with the window first. Raises PolicyImpossible with the remaining problems.
     """
     fitted = _scaled_to(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)
@@ -244,13 +264,13 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
 
 
 def value_of(field: str, layers: Collection[Layer]) -> object:
-    """Return what the layers say of one field; None where none sets it."""
+    """Return the layers' value of one field; None if none sets it."""
     found = _decide(field, layers)
     return found[0] if found is not None else None
 
 
 def layers_that_count(field: str, layers: Collection[Layer]) -> list[Layer]:
-    """Return the layers that a lock on the field does not silence."""
+    """Return the layers that are not overridden by a lock on the field."""
     return _until_lock(field, layers)[0]
 
 
@@ -309,7 +329,7 @@ def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> Pol
     keep = values.keep_last_messages
     if not is_too_many(keep):
         return values
-    # A number that is too many stays so when more are kept, so the border is found by bisection.
+    # If a number is too large, all larger ones are too, so bisection finds the limit.
     most = bisect_left(range(keep), x=True, key=is_too_many) - 1
     return replace(values, keep_last_messages=max(0, most))
 

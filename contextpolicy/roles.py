@@ -1,8 +1,8 @@
-"""The five roles: groups of fixed names whose rights the product defines, nobody else.
+"""The five roles: groups with fixed names, whose permissions the product defines.
 
-Deny by default: a role may do what stands here and nothing more. No role reads what people wrote,
-and no role changes the ledger. An Owner grants roles. A superuser may do all of this; the groups
-that policies are assigned to are ordinary groups without rights.
+Deny by default: a role has exactly the permissions listed here. No role can read users' texts, and
+no role can change the ledger. An Owner grants roles. A superuser has all these permissions. The
+groups that policies are assigned to are ordinary groups without permissions.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,9 +11,11 @@ from datetime import datetime
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext
 
 from contextpolicy import controls, two_persons
 from contextpolicy.controls import person_of
+from contextpolicy.engine import names
 from contextpolicy.holds import keep_members
 from contextpolicy.ledger import record
 from contextpolicy.models import LegalHold, PolicyAssignment
@@ -24,7 +26,7 @@ OPERATOR = "Operator"
 AUDITOR = "Auditor"
 OWNER = "Owner"
 
-# The permissions of each role, as Django writes them.
+# The permissions of each role, in Django's notation.
 ROLES: Mapping[str, frozenset[str]] = {
     USER: frozenset(),
     POLICY_ADMIN: frozenset(
@@ -99,34 +101,51 @@ ROLES: Mapping[str, frozenset[str]] = {
 
 
 class UnknownPermission(Exception):
-    """A role names a permission that the database does not know: migrate first."""
+    """A role names a permission that is not in the database: migrate first."""
 
 
 class GroupInUse(Exception):
-    """A role, or a group that a policy or a legal hold applies to, cannot be taken away."""
+    """A role, or a group with a policy or a legal hold, cannot be deleted."""
 
     code = "group_in_use"
 
     def __init__(self) -> None:
         super().__init__(
-            "This group is a role, has a policy or is under a legal hold. Remove the assignment, "
-            "or release the hold first."
+            gettext(
+                "This group is a role, has a policy or is under a legal hold. Remove the "
+                "assignment, or release the hold first."
+            )
+        )
+
+
+class GroupNameTaken(Exception):
+    """Another group has the same name, ignoring case."""
+
+    code = "group_name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            gettext(
+                "A group named “{name}” already exists (ignoring case). Choose another name."
+            ).format(name=name)
         )
 
 
 class LastOwner(Exception):
-    """The change would leave nobody who may grant roles."""
+    """After the change there would be no Owner left to grant roles."""
 
     code = "last_owner"
 
     def __init__(self) -> None:
         super().__init__(
-            "Then nobody could grant roles any more. Make another active person Owner first."
+            gettext(
+                "No Owner would be left to grant roles. Make another active person Owner first."
+            )
         )
 
 
 def seed_roles() -> None:
-    """Make the role groups and give each exactly its rights; running it again changes nothing.
+    """Create the role groups and set their permissions. Idempotent.
 
     Raises UnknownPermission.
     """
@@ -137,7 +156,7 @@ def seed_roles() -> None:
 
 
 def permissions_of(rights: Collection[str]) -> list[Permission]:
-    """Return the rows behind permission names. Raises UnknownPermission."""
+    """Return the rows of permission names. Raises UnknownPermission."""
     wanted = Q(pk__in=[])
     for right in rights:
         app, codename = right.split(".")
@@ -150,10 +169,11 @@ def permissions_of(rights: Collection[str]) -> list[Permission]:
 
 
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
-    """Give a person exactly these groups; a role other than User lets them enter the admin.
+    """Set a person's groups; every role except User gives access to the admin.
 
-    Raises LastOwner, and `SecondPersonNeeded` for who wrote the policy of a group and would change
-    alone what is locked or erased for a member. Writes `role.changed` when something changed.
+    Raises LastOwner. Raises `SecondPersonNeeded` if the actor wrote a group's policy, and joining
+    or leaving the group changes locks or retention for a member. Records `role.changed` on a
+    change.
     """
     with transaction.atomic():
         check_membership(person=person, groups=groups, by=person_of(actor), now=now)
@@ -171,7 +191,7 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
 def check_membership(
     *, person: User, groups: Collection[Group], by: int | None, now: datetime
 ) -> None:
-    """Let somebody move a person in and out of groups. Raises `SecondPersonNeeded`."""
+    """Check that a person may be moved in and out of groups. Raises `SecondPersonNeeded`."""
     before = set(person.groups.values_list("pk", flat=True)) if person.pk else set()
     after = {group.pk for group in groups}
     moved = PolicyAssignment.objects.filter(group__in=before ^ after)
@@ -187,9 +207,9 @@ def check_membership(
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
-    """Store a person's account; `changed` names the fields, whose values stay out of the ledger.
+    """Save a person's account; `changed` names the fields, whose values are not recorded.
 
-    Only the two that decide about rights are written with their value. Raises LastOwner.
+    Only the two fields about permissions are recorded with their value. Raises LastOwner.
     """
     with transaction.atomic():
         person.save()
@@ -201,26 +221,30 @@ def save_person(*, person: User, changed: Collection[str], actor: str, now: date
 
 
 def save_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Store a group that is no role, new or renamed."""
+    """Save a new or renamed group that is not a role. Raises GroupNameTaken."""
     with transaction.atomic():
         before = Group.objects.filter(pk=group.pk).values_list("name", flat=True).first()
+        others = Group.objects.exclude(pk=group.pk) if group.name != before else ()
+        for other in others:
+            if names.folded(other.name) == names.folded(group.name):
+                raise GroupNameTaken(other.name)
         group.save()
-        names = {"from": before, "to": group.name}
-        record("role.changed", actor=actor, now=now, data={"group": group.pk, "name": names})
+        named = {"from": before, "to": group.name}
+        record("role.changed", actor=actor, now=now, data={"group": group.pk, "name": named})
 
 
 def delete_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Take away a group that is no role, has no policy and is not held. Raises GroupInUse.
+    """Delete a group that is not a role and has neither policy nor hold. Raises GroupInUse.
 
-    A hold that was released a short while ago applies to its members until it ends.
+    A recently released hold applies to its members until it ends.
     """
     with transaction.atomic():
         is_held = LegalHold.objects.filter(group=group, released_at=None).exists()
         has_policy = PolicyAssignment.objects.filter(group=group).exists()
         if group.name in ROLES or has_policy or is_held:
             raise GroupInUse
-        names = {"from": group.name, "to": None}
-        data = {"group": group.pk, "name": names, "members": group.user_set.count()}
+        named = {"from": group.name, "to": None}
+        data = {"group": group.pk, "name": named, "members": group.user_set.count()}
         keep_members(group, now=now)
         group.delete()
         record("role.changed", actor=actor, now=now, data=data)

@@ -1,7 +1,8 @@
-"""Refuses to roll back a migration that would drop what the audit ledger commits to.
+"""Refuses to roll back a migration that would drop data whose hashes the ledger has recorded.
 
-Without those columns the chains would read as tampered, also after migrating forward again. What is
-protected is declared beside the code that verifies it, so a later migration needs no guard.
+Without those columns verification would report tampering, even after migrating forward again.
+Protected columns are declared next to the code that verifies them, so a later migration needs no
+guard.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,11 @@ from django.db.migrations.operations import (
     SeparateDatabaseAndState,
 )
 
-# By app and model: the keys of rows of the ledger that commit to it. Rows of before such keys were
-# written commit to none of its columns, and what is dropped is computed anew on the way forward.
-# Without keys the rows of the table count by themselves.
+# By app and model: keys in the data of ledger rows that record its hashes. Rows older than these
+# keys record no hash of its columns, and dropped data is computed again when migrating forward.
+# Without keys, any row of the table counts.
 COMMITTED_BY: dict[tuple[str, str], tuple[str, ...]] = {}
-# By app and model: the columns that the ledger commits to; None for the whole table.
+# By app and model: the columns whose hashes the ledger records; None for the whole table.
 PROTECTED: dict[tuple[str, str], frozenset[str] | None] = {
     ("contextpolicy", "auditevent"): None,
     ("contextpolicy", "ledgerhead"): None,
@@ -39,9 +40,9 @@ REFUSED = (
 def check_plan(
     *, plan: Sequence[tuple[Migration, bool]], apps: Any, using: str, **_signal: Any
 ) -> None:
-    """Raise CommandError for a plan that goes back over such a migration while there are values.
+    """Raise CommandError for a plan that reverses such a migration while there are values.
 
-    Receives `pre_migrate`; `apps` has the models as the tables are now.
+    Receives `pre_migrate`; `apps` has the models of the current tables.
     """
     for migration, goes_back in plan:
         if not goes_back:
@@ -53,7 +54,7 @@ def check_plan(
 
 
 def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield app, model and column of what going back drops; the column is empty for a table."""
+    """Yield app, model and column that the rollback drops; the column is empty for a table."""
     for operation in operations:
         match operation:
             case CreateModel():
@@ -65,7 +66,7 @@ def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]
 
 
 def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) -> bool:
-    """Return True if the ledger commits to values that would be dropped."""
+    """Return True if the ledger records hashes of values that would be dropped."""
     if not is_protected(app, model, column):
         return False
     keys = COMMITTED_BY.get((app, model), ())
@@ -77,7 +78,7 @@ def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) ->
 
 
 def is_protected(app: str, model: str, column: str) -> bool:
-    """Return True if the ledger commits to the column, or to any column of a whole table."""
+    """Return True if the ledger records hashes of the column, or of any column of the table."""
     if (app, model) not in PROTECTED:
         return False
     columns = PROTECTED[app, model]
@@ -85,7 +86,7 @@ def is_protected(app: str, model: str, column: str) -> bool:
 
 
 def has_values(model: Any, column: str, *, using: str) -> bool:
-    """Return True if a row has another value than the column's default; for a table, any row."""
+    """Return True if a row's value is not the column's default; for a table, if it has rows."""
     rows = model.objects.using(using)
     if not column:
         return bool(rows.exists())

@@ -1,4 +1,4 @@
-"""The statements that policies and the ledger run for every reply."""
+"""The SQL statements that policies and the ledger run for every reply."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from speed import prepared
 
 
 def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
-    """Select the columns of a `Layer` for each assignment that applies; a chat None has none."""
+    """Select the columns of a `Layer` for each assignment that applies; a chat may be None."""
     applies = Q(level="instance") | Q(level="user", user_id=user)
     applies |= Q(level="group", group_id__in=groups)
     if chat is not None:
@@ -32,7 +32,7 @@ LEDGER_HEAD = prepared.Select(
 )
 
 
-# The digest determines the values, so they need not be read: see `values_of`.
+# The digest determines the values, so they need not be loaded: see `values_of`.
 POLICY_BY_DIGEST = prepared.Select(
     lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))
 )

@@ -1,10 +1,10 @@
-"""Decides when a change of a policy needs a second person, where the instance asks for one.
+"""Decides when a policy change needs a second person.
 
-The setting `TWO_PERSONS` does, and it is off by default. Then a version that would govern everyone
-or a group waits until somebody else puts it in force, and so does one that changes a lock or erases
-sooner where the policy applies to anybody. The same holds for assigning a policy, for taking it
-back, and for moving people in and out of groups. Who placed a legal hold does not release it. Every
-writer asks through `controls.judge`.
+Controlled by the setting `TWO_PERSONS`; off by default. If it is on, a version that would apply to
+everyone or a group waits until another person publishes it. So does a version that changes a lock
+or shortens retention, if its policy applies to anyone. The same rule applies to assigning and
+unassigning a policy, and to moving people in and out of groups. The person who placed a legal hold
+cannot release it. Every writer calls `controls.judge`.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,20 +13,26 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
+from django.utils.translation import gettext
 
 from contextpolicy.models import PolicyAssignment, PolicyVersion
+from contextpolicy.wording import join_sentences
 
-WIDE = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP)
+# Levels in addition to those of assignments: agents of teams that everyone may use, and chats and
+# agents of single people.
+SHARED, OTHER = "shared", "other"
+WIDE = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP, SHARED)
 RIGHT = "change_contextpolicy"
 
 
 class SecondPersonNeeded(Exception):
-    """The author of a version was about to put it in force alone."""
+    """The author of a version tried to publish it alone."""
 
     code = "second_person_needed"
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(f"This instance asks for two persons. {sentence}")
+        rule = gettext("This instance requires two people.")
+        super().__init__(join_sentences(rule, sentence))
 
 
 def is_needed(
@@ -39,11 +45,11 @@ def is_needed(
     by: int | None,
     removed: bool = False,
 ) -> bool:
-    """Return True if a change waits for somebody besides the author of what it is about.
+    """Return True if a change must wait for a person other than the author of its content.
 
-    It does where it governs everyone or a group, and elsewhere where it changes a lock or erases
-    sooner than `before`. What the product itself does, such as a command at the shell, has nobody
-    who acts and does not wait.
+    That is the case if it applies to everyone, a group or agents of shared teams, and elsewhere if
+    it changes a lock or shortens retention compared with `before`. Changes by the product itself,
+    such as a shell command, have no actor and do not wait.
     """
     if not settings.TWO_PERSONS or by is None or by != author:
         return False
@@ -56,61 +62,77 @@ def is_needed(
 
 
 def erases_sooner(values: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Tell whether messages would be erased that stay today."""
+    """Return True if the change would erase messages that are kept today."""
     days, until_now = (said.get("retention_days") for said in (values, before))
     return days is not None and (until_now is None or days < until_now)
 
 
 def activation_needed(author: int | None) -> SecondPersonNeeded:
-    """Return the refusal for the author of a version who puts it in force."""
-    others = "Ask somebody else who may change policies to put it in force."
-    if not has_others(author):
-        others = "Nobody else may change policies at present: an Owner gives somebody that role."
+    """Return the refusal for an author who publishes their version."""
+    if has_others(author):
+        return SecondPersonNeeded(
+            gettext(
+                "You wrote this version. Ask another policy administrator to publish it. In an "
+                "emergency, publish it with a reason, which the audit log records."
+            )
+        )
     return SecondPersonNeeded(
-        f"You wrote this version. {others} In an emergency put it in force with a reason; the "
-        "ledger keeps it."
+        gettext(
+            "You wrote this version. You are the only policy administrator. An Owner has to give "
+            "another person this role. In an emergency, publish it with a reason, which the audit "
+            "log records."
+        )
     )
 
 
 def assignment_needed() -> SecondPersonNeeded:
-    """Return the refusal for who wrote what would govern and assigns it."""
+    """Return the refusal for an author who assigns their policy."""
     return SecondPersonNeeded(
-        "You wrote what is in force of this policy. Ask somebody else to assign it."
+        gettext(
+            "You wrote the active version of this policy. Ask another policy administrator to "
+            "assign it."
+        )
     )
 
 
 def unassignment_needed() -> SecondPersonNeeded:
-    """Return the refusal for who wrote what governs and takes it back."""
+    """Return the refusal for an author who unassigns their policy."""
     return SecondPersonNeeded(
-        "You wrote what is in force of this policy, and without it something else governs. "
-        "Ask somebody else to take it back."
+        gettext(
+            "You wrote the active version of this policy, and other values apply without it. Ask "
+            "another policy administrator to remove it."
+        )
     )
 
 
 def revival_needed() -> SecondPersonNeeded:
-    """Return the refusal for who wrote what would apply again and revives it."""
+    """Return the refusal for an author who reactivates their policy."""
     return SecondPersonNeeded(
-        "You wrote what is in force of this policy, and chats or agents name it. "
-        "Ask somebody else to revive it."
+        gettext(
+            "You wrote the active version of this policy, and chats or agents use it. Ask another "
+            "policy administrator to restore it."
+        )
     )
 
 
 def membership_needed(group: str) -> SecondPersonNeeded:
-    """Return the refusal for who wrote the policy of a group and moves people in or out."""
+    """Return the refusal for the author of a group's policy who moves people in or out."""
     return SecondPersonNeeded(
-        f"You wrote the policy that applies to the group “{group}”, and it would change what is "
-        "locked or erased for this person. Ask somebody else to change the membership."
+        gettext(
+            "You wrote the policy that applies to the group “{group}”, and the change would alter "
+            "locks or retention for this person. Ask another person to change the membership."
+        ).format(group=group)
     )
 
 
 def check_release(*, placed_by: str, actor: str) -> None:
-    """Let somebody release a legal hold. Raises `SecondPersonNeeded` for who placed it."""
+    """Check that a legal hold may be released. Raises `SecondPersonNeeded` for its creator."""
     if settings.TWO_PERSONS and actor == placed_by and actor.startswith("user:"):
-        raise SecondPersonNeeded("You placed this hold. Ask somebody else to release it.")
+        raise SecondPersonNeeded(gettext("You placed this hold. Ask another person to release it."))
 
 
 def has_others(author_id: int | None) -> bool:
-    """Tell whether somebody besides the author may change policies."""
+    """Return True if a person other than the author may change policies."""
     given = Q(groups__permissions__codename=RIGHT) | Q(user_permissions__codename=RIGHT)
     able = User.objects.filter(Q(is_superuser=True) | given, is_active=True, is_staff=True)
     return able.exclude(pk=author_id or 0).exists()

@@ -1,27 +1,31 @@
-"""Verifies a ledger in the background and keeps the result: a large one takes minutes.
+"""Verifies a ledger in the background and stores the result: a large one takes minutes.
 
-A small one is verified where it is asked for.
+A small one is verified within the request.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from contextpolicy.ledger import ANCHORS, verify
+from contextpolicy.ledger import ANCHORS, CONTENTS, Break, verify
 from contextpolicy.models import AuditEvent, LedgerHead, LedgerLeaf, LedgerVerification
 
-# In rows: a page that verifies so many waits about a tenth of a second.
+# In rows: a page that verifies this many rows takes about a tenth of a second.
 SMALL = 2_000
-# So many of the breaks that were found are kept by name.
+# Maximum number of breaks stored by name.
 KEPT_BREAKS = 200
-# A verification that takes longer than this is dead: its worker ended.
+# Maximum seconds for comparing stored content, in the background and on a page.
+CONTENT_SECONDS = 300.0
+PAGE_SECONDS = 1.0
+# A verification that takes longer is dead: its worker ended.
 LONGEST = timedelta(hours=2)
 
 
 def rows_of(scope: str) -> int:
-    """Count the rows of a chain, or of all chains together where the scope is empty."""
+    """Count the rows of a chain, or of all chains if the scope is empty."""
     heads = LedgerHead.objects.filter(scope=scope) if scope else LedgerHead.objects.all()
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 
@@ -29,9 +33,9 @@ def rows_of(scope: str) -> int:
 def ask(
     *, scope: str, actor: str, now: datetime, since_leaf: int | None = None
 ) -> LedgerVerification:
-    """Write down that somebody wants the ledger verified; a request that waits is used again.
+    """Request a verification of the ledger; a pending request is reused.
 
-    `since_leaf`: only the chains that have an entry of the log from there on.
+    `since_leaf`: only the chains that have a log entry from there on.
     """
     waiting = LedgerVerification.objects.filter(scope=scope, started_at=None, finished_at=None)
     found = waiting.filter(since_leaf=since_leaf).order_by("-pk").first()
@@ -41,9 +45,9 @@ def ask(
 
 
 def run(*, pk: int, clock: Callable[[], datetime]) -> None:
-    """Verify what was asked for and keep what was found.
+    """Run a requested verification and store the result.
 
-    A second delivery of the task finds the request begun and does nothing.
+    A second delivery of the task finds the request running and does nothing.
     """
     rows = LedgerVerification.objects.filter(pk=pk, started_at=None)
     if not rows.update(started_at=clock()):
@@ -54,6 +58,9 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
     found = [each for scope in scopes for each in verify(scope=scope, told=told)]
     if asked.since_leaf is not None:
         found += [each for compare in ANCHORS for each in compare(told=told)]
+    # A nightly run also checks some other chains, because changed content adds no row.
+    others = [*scopes, None] if asked.since_leaf is not None else scopes
+    found += verify_contents(others, told=told, seconds=CONTENT_SECONDS)
     asked.breaks = [[each.scope, each.seq, each.reason] for each in found[:KEPT_BREAKS]]
     asked.broken = len({each.scope for each in found})
     asked.told = dict(told)
@@ -63,6 +70,19 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
         asked.chains, asked.rows = len(scopes), sum(rows_of(str(scope)) for scope in scopes)
     asked.finished_at = clock()
     asked.save()
+
+
+def verify_contents(
+    scopes: Sequence[str | None], *, told: Counter[str], seconds: float
+) -> list[Break]:
+    """Return the differences between stored content and recorded hashes, within the time limit."""
+    end = time.monotonic() + seconds
+
+    def is_late() -> bool:
+        return time.monotonic() > end
+
+    checks = [check(scopes=scopes, told=told, is_late=is_late) for check in CONTENTS]
+    return [each for found in checks for each in found]
 
 
 def scopes_of(asked: LedgerVerification) -> list[str | None]:
@@ -77,7 +97,7 @@ def scopes_of(asked: LedgerVerification) -> list[str | None]:
 
 
 def overdue(*, now: datetime, age: timedelta) -> list[int]:
-    """Return requests that nobody began for so long; close those whose worker ended."""
+    """Return requests that are pending for longer than `age`; close those whose worker ended."""
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")
     waiting = LedgerVerification.objects.filter(started_at=None, asked_at__lt=now - age)

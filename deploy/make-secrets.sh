@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the secrets that docker-compose.yml reads, once; files that exist are kept.
+# Creates the secrets for docker-compose.yml once; existing files are kept.
 set -eu
 cd "$(dirname "$0")"
 umask 077
@@ -12,6 +12,6 @@ random | keep postgres_password
 random | keep app_password
 printf 'postgres://palimpsest_owner:%s@postgres:5432/palimpsest\n' "$(cat secrets/postgres_password)" | keep owner_url
 printf 'postgres://palimpsest_app:%s@postgres:5432/palimpsest\n' "$(cat secrets/app_password)" | keep app_url
-# The containers read them as another user.
-chmod 0755 secrets
+# The containers read each file as another user; on this machine only the owner can open the folder.
 chmod 0644 secrets/*
+chmod 0700 secrets

@@ -1,1 +1,1 @@
-"""The wiring: launcher, settings, entry points. Importing it loads neither Django nor Celery."""
+"""Launcher, settings and entry points. Importing it loads neither Django nor Celery."""

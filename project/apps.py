@@ -1,4 +1,4 @@
-"""The wiring as a Django app: its commands and its checks."""
+"""The project as a Django app, with its commands and checks."""
 
 from importlib import import_module
 
@@ -6,11 +6,11 @@ from django.apps import AppConfig
 
 
 class ProjectConfig(AppConfig):
-    """The app config, through which the commands, the checks and the Celery app are found."""
+    """The app config. Django finds the commands, the checks and the Celery app through it."""
 
     name = "project"
 
     def ready(self) -> None:
-        """Register the checks, and make the Celery app current: tasks are sent by name."""
+        """Register the checks, and make the Celery app current, because tasks are sent by name."""
         import_module("project.checks")
         import_module("project.celery")

@@ -11,7 +11,7 @@ from project.celery import app
 from project.middleware import RequestSizeLimits
 from speed.threads import LastingThreads
 
-# A request waits at most so long for each response of the broker.
+# The maximum time that a request waits for each response of the broker.
 BROKER_SECONDS = 2
 LOOKED_UP = (
     "broker_pool_acquire_timeout",
@@ -22,17 +22,17 @@ LOOKED_UP = (
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 django.setup(set_prefix=False)
-# Somebody waits while a task is handed over, and the sweep finds a task that a hanging broker did
-# not take. A worker waits longer: losing its connection costs more.
+# A request waits while a task is enqueued. The sweep finds a task that a hanging broker did not
+# accept. A worker waits longer, because losing its connection costs more.
 app.conf.broker_transport_options = {
     **app.conf.broker_transport_options,
     "socket_timeout": BROKER_SECONDS,
 }
-# Celery looks these up for each task it sends, and searches settings and defaults, each by several
-# spellings: half of the time that the sending takes. Set here, they are found at once.
+# Celery looks up these settings for each task that it sends, under several names. That takes half
+# of the sending time. With explicit values they are found at once.
 app.conf.update({name: app.conf[name] for name in LOOKED_UP})
 application = RequestSizeLimits(LastingThreads() if settings.SPEED else ASGIHandler())
-# All that is loaded by now stays loaded: the collector would walk through it again and again, each
-# time with every request standing still.
+# Everything loaded so far stays loaded. Without `freeze` the garbage collector would scan it
+# repeatedly, and all requests would wait.
 gc.collect()
 gc.freeze()

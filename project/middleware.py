@@ -1,7 +1,7 @@
-"""Adds to every response a request id and the security headers, and gives refusals their words.
+"""Adds a request id and security headers to every response, and formats refusals.
 
-`RequestSizeLimits` judges a request by its size before Django reads it. The other classes are
-called as synchronous ones, like every view: `speed.threads` runs them in the request's thread.
+`RequestSizeLimits` checks a request's size before Django reads it. The other classes are
+synchronous, like every view: `speed.threads` runs them in the request's thread.
 """
 
 import logging
@@ -14,19 +14,22 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.db import DataError, OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
+from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
+from django.utils.translation import gettext_noop
 from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
 from chats.gateway.relay import HELD, WaitingHead
-from chats.ground import databases
+from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
 from chats.web.errors import is_of_programs, refusal_response
+from contextpolicy import resolution
 from project.logs import REQUEST
 
 LOGGER = logging.getLogger(__name__)
@@ -35,14 +38,14 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-# The key under which a request's scope says why it was not read.
+# The scope key for the reason why a request was refused before it was read.
 REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
-# What a form adds to the file in it.
+# The size of the form fields around an uploaded file.
 FORM_BYTES = 64 * 1024
-# Django sets some of these too, but its middleware never sees a request refused further out.
+# Django sets some of these too, but not on a request that is refused before its middleware.
 HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,7 +56,7 @@ HEADERS = {
 }
 
 
-# Headers of a response that scripts of another origin may read.
+# Response headers that scripts of another origin may read.
 EXPOSED = (
     "X-Context-Chat",
     "X-Context-Decision",
@@ -67,11 +70,13 @@ EXPOSED = (
 
 
 class AddressTooLong(Refusal):
-    """The path and the query together are too long."""
+    """Path and query together are too long."""
 
     code = "address_too_long"
     status = 414
-    sentence = "This address is longer than {limit:,} bytes. Send long values in the body."
+    sentence = gettext_noop(
+        "This address is longer than {limit:,} bytes. Send long values in the body."
+    )
 
 
 class HeadersTooLarge(Refusal):
@@ -79,30 +84,44 @@ class HeadersTooLarge(Refusal):
 
     code = "headers_too_large"
     status = 431
-    sentence = "The headers of this request are too large. Delete this site's cookies."
+    sentence = gettext_noop(
+        "The headers of this request are too large. Delete this site's cookies."
+    )
 
 
 class Malformed(Refusal):
-    """Django could not read the request: its host, its form or its encoding."""
+    """Django cannot parse the request: its host, form or encoding."""
 
     code = "bad_request"
     status = 400
-    sentence = "The request could not be read. Check its host, its encoding and its fields."
+    sentence = gettext_noop(
+        "The request could not be read. Check its host, its encoding and its fields."
+    )
+
+
+class UnknownHost(Malformed):
+    """The request names a host that this server does not serve."""
+
+    sentence = gettext_noop(
+        "This server does not serve the host name of this address. Open it by its own "
+        "address. An operator sets its host names with PALIMPSEST_PUBLIC_URL or "
+        "ALLOWED_HOSTS."
+    )
 
 
 class RequestSizeLimits:
-    """A check of each request's size before Django reads it.
+    """Checks each request's size before Django reads it.
 
-    Django stores a body of any length before it looks at it, and limits neither addresses nor
-    headers. A request that is too large goes on without its body and with the reason in its scope;
-    `ForeseenErrorsMiddleware` answers it in the form of its door.
+    Django stores a body of any length before it is checked, and limits neither URLs nor headers. A
+    request that is too large is passed on without its body, with the reason in its scope.
+    `ForeseenErrorsMiddleware` returns the error in the format of its API.
     """
 
     def __init__(self, application: Application) -> None:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on, whole or without its body."""
+        """Pass the request on, with or without its body."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -112,7 +131,7 @@ class RequestSizeLimits:
 
         async def answer(message: Mapping[str, Any]) -> None:
             if scope[REFUSED] and message["type"] == "http.response.start":
-                # The unread rest of a body would be taken for the next request.
+                # Unread bytes of the body would be parsed as the next request.
                 headers = [*message["headers"], (b"Connection", b"close")]
                 message = {**message, "headers": headers}
             await head.send(message)
@@ -121,10 +140,10 @@ class RequestSizeLimits:
 
 
 class HeldHead:
-    """The head of a response, held until its first bytes where they decide its status.
+    """Holds back the head of a response until its first bytes, if they decide its status.
 
-    Below /v1 a failure before the first words is an error with its own status. Whoever wants that
-    puts a `chats.gateway.relay.Held` into the request's scope.
+    Below /v1 an error before the first words gets its own status. To enable it, a view puts a
+    `chats.gateway.relay.Held` into the request's scope.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -133,7 +152,7 @@ class HeldHead:
         self.message: Mapping[str, Any] | None = None
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Send a piece of the response, or keep its head for now."""
+        """Send a part of the response, or hold back its head."""
         held = self.scope.get(HELD)
         if held is not None and message["type"] == "http.response.start":
             self.message = message
@@ -145,7 +164,7 @@ class HeldHead:
 
 
 def headed(message: Mapping[str, Any], held: WaitingHead) -> Mapping[str, Any]:
-    """Return the head of a response with the status and the headers that are known now."""
+    """Return the head of a response with the final status and headers."""
     if message["status"] >= HTTPStatus.BAD_REQUEST:
         return message
     changed = {name.lower().encode(): said.encode() for name, said in held.headers.items()}
@@ -154,7 +173,7 @@ def headed(message: Mapping[str, Any], held: WaitingHead) -> Mapping[str, Any]:
 
 
 class RequestBody:
-    """The body of one request, as far as it may be read."""
+    """The body of one request, up to its limit."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -163,7 +182,7 @@ class RequestBody:
         self.has_ended = False
 
     async def read(self) -> Mapping[str, Any]:
-        """Return the next piece; from the limit on an end, and throw away what comes after it."""
+        """Return the next part; at the limit return an end, and discard the remaining parts."""
         while True:
             if self.scope[REFUSED] and not self.has_ended:
                 self.has_ended = True
@@ -180,7 +199,7 @@ class RequestBody:
 
 
 def oversize(scope: Scope) -> Refusal | None:
-    """Say why a request is refused by what is known of it before its body is read."""
+    """Return why a request is refused before its body is read."""
     address = len(scope["raw_path"]) + len(scope["query_string"])
     if address > settings.ADDRESS_BYTES:
         return AddressTooLong(limit=settings.ADDRESS_BYTES)
@@ -195,9 +214,9 @@ def oversize(scope: Scope) -> Refusal | None:
 
 
 def body_limit(scope: Scope) -> int:
-    """Return the most bytes of a request's body, by its address."""
+    """Return the maximum body size of a request in bytes, by its path."""
     if scope["path"] in IMPORTS:
-        # The form around the file has some bytes of its own.
+        # The form around the file takes additional bytes.
         return settings.IMPORT_FILE_BYTES + FORM_BYTES
     if scope["path"].startswith("/v1/"):
         return settings.GATEWAY_BYTES
@@ -206,7 +225,7 @@ def body_limit(scope: Scope) -> int:
 
 
 class Around:
-    """A step before and a step after everything further in."""
+    """Base class: a step before and a step after the inner middleware and the view."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -215,7 +234,7 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request; a response that is returned here ends it."""
+        """Prepare the request; a returned response ends it."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Complete the response."""
@@ -223,7 +242,7 @@ class Around:
 
 
 class RequestIdMiddleware(Around):
-    """Gives each request an id that errors and logs name; a well-formed incoming one is kept."""
+    """Gives each request an id for errors and logs; a well-formed incoming id is kept."""
 
     def before(self, request: HttpRequest) -> None:
         offered = request.headers.get("X-Request-ID", "")
@@ -238,7 +257,7 @@ class RequestIdMiddleware(Around):
 
 
 class SecurityHeadersMiddleware(Around):
-    """Sets the content security policy with a fresh nonce, and the headers Django does not set."""
+    """Sets the content security policy with a new nonce, and headers that Django does not set."""
 
     def before(self, request: HttpRequest) -> None:
         cast(Any, request).csp_nonce = secrets.token_urlsafe(16)
@@ -252,7 +271,7 @@ class SecurityHeadersMiddleware(Around):
         return response
 
     def policy(self, request: HttpRequest) -> str:
-        """Return the policy text; nothing in it allows inline code or another origin."""
+        """Return the policy. It allows neither inline code nor other origins."""
         nonce = cast(Any, request).csp_nonce
         rules = [
             "default-src 'none'",
@@ -273,7 +292,7 @@ class SecurityHeadersMiddleware(Around):
 class GatewayOriginsMiddleware(Around):
     """Lets scripts of the origins in GATEWAY_ORIGINS use /v1 from a browser (CORS).
 
-    A key is needed all the same: no cookie is accepted below /v1.
+    An API key is still required: no cookie is accepted below /v1.
     """
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
@@ -293,7 +312,7 @@ class GatewayOriginsMiddleware(Around):
         )
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Name the origin that may read the response."""
+        """Add the origin that may read the response."""
         if settings.GATEWAY_ORIGINS and request.path.startswith("/v1/"):
             patch_vary_headers(cast(Any, response), ["Origin"])
         if self.is_allowed(request):
@@ -303,24 +322,25 @@ class GatewayOriginsMiddleware(Around):
         return response
 
     def is_allowed(self, request: HttpRequest) -> bool:
-        """Return True if a request to /v1 comes from a page of an allowed origin."""
+        """Return True if a request to /v1 comes from an allowed origin."""
         origin = request.headers.get("Origin")
         return request.path.startswith("/v1/") and origin in settings.GATEWAY_ORIGINS
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compresses pages and files, never an event stream: its words must not wait for a block.
+    """Compresses pages and files, but not event streams, which must not wait for a full block.
 
-    What a page repeats of a request could be guessed from its length. The secrets in a page are the
-    tokens of its forms, which Django masks anew for each answer, and the length varies besides.
+    If a page repeats a part of a request, its length could reveal secrets (BREACH). The only
+    secrets in a page are form tokens, which Django masks again for each response. The length also
+    varies.
     """
 
     def process_response(self, request: HttpRequest, response: Any) -> Any:
         is_stream = response.get("Content-Type", "").startswith("text/event-stream")
-        # A part of a file is counted in the bytes of the file itself.
+        # A range is counted in bytes of the uncompressed file.
         is_part = response.status_code == HTTPStatus.PARTIAL_CONTENT
-        # Django compresses each piece of such an answer for itself, and browsers read the first
-        # piece alone: a download would end there, and nobody would be told.
+        # Django compresses each part of such a response separately, and browsers read only the
+        # first one: the download would be truncated without an error.
         in_pieces = response.streaming and response.is_async
         if is_stream or is_part or in_pieces:
             return response
@@ -328,9 +348,9 @@ class CompressionMiddleware(GZipMiddleware):
 
 
 class WholeFilesMiddleware(Around):
-    """Reads what WhiteNoise hands out as an open file; the files are small.
+    """Reads a file that WhiteNoise returns as an open file; the files are small.
 
-    Django, too, reads such a file whole before it sends it asynchronously, and warns of it.
+    Django would also read the whole file before sending it asynchronously, but with a warning.
     """
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -345,9 +365,9 @@ class WholeFilesMiddleware(Around):
 
 
 class PageFormMiddleware(Around):
-    """Tells a form that a script sent where to go next.
+    """Returns the next page to a form that was sent by a script.
 
-    The script would follow a redirect unseen and could not show the page; it loads `X-Location`.
+    The script cannot see or show a redirect; it loads `X-Location` instead.
     """
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -360,42 +380,34 @@ class PageFormMiddleware(Around):
 
 
 class ForeseenErrorsMiddleware(Around):
-    """Turns a refusal or an absent database into its sentence instead of a stack trace."""
+    """Turns a refusal or an unavailable database into an error message instead of a stack trace."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Answer a request that `RequestSizeLimits` refused, or that nothing here could read."""
+        """Answer a request that `RequestSizeLimits` refused or that is malformed."""
+        resolution.ONLY_READS.set(request.method in {"GET", "HEAD"})
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):
             refused = Malformed()
         return refusal_response(request, refused) if refused else None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Return the response to an expected error; anything else stays a server error."""
+        """Return the response to an expected error; other errors stay server errors."""
         if isinstance(error, Refusal):
             return refusal_response(request, error)
         if databases.may_pass(error):
-            return refusal_response(request, DatabaseBusy())
+            return refusal_response(request, databases.refusal_for(error))
         if isinstance(error, DataError | OverflowError | OperationalError):
-            # Mostly somebody searched for a number or a character that no column can hold.
-            LOGGER.warning("A value was refused by the database.", exc_info=error)
+            # Usually a search for a number or character that no column can hold.
+            LOGGER.warning("The database rejected a value.", exc_info=error)
             return refusal_response(request, Malformed())
         return None
 
 
-class DatabaseBusy(Refusal):
-    """The database did not answer in time; nothing was written."""
-
-    code = "database_busy"
-    status = 503
-    sentence = "The database is busy. Nothing was changed; try again in a few seconds."
-    retry_after = 5
-
-
 def is_malformed(request: HttpRequest) -> bool:
-    """Tell whether a part of the request would break code that reads it later.
+    """Return True if a part of the request would break code that reads it later.
 
-    A form in another encoding than UTF-8 could bring half surrogate pairs, a cookie can spell a
-    NUL, which no PostgreSQL text takes, and htmx's own address is parsed without a look.
+    A form in an encoding other than UTF-8 could contain lone surrogates. A cookie can contain a
+    NUL, which PostgreSQL text does not allow. htmx's own URL is parsed without a check.
     """
     charset = (request.content_params or {}).get("charset", "utf-8")
     try:
@@ -407,15 +419,23 @@ def is_malformed(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a request that Django refused before a view saw it, in the form of the door."""
+    """Answer a request that Django refused before the view, in the format of its API."""
     if isinstance(exception, RequestDataTooBig):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return refusal_response(request, RequestTooLarge(limit=limit))
+    if isinstance(exception, DisallowedHost):
+        return refusal_response(request, UnknownHost())
     if is_of_programs(request):
         return refusal_response(request, Malformed())
     return defaults.bad_request(request, exception)
 
 
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a browser form that Django's CSRF check refused, with the reason."""
+    context = {"cause": csrf.cause_of(reason)}
+    return render(request, "403_csrf.html", context, status=HTTPStatus.FORBIDDEN)
+
+
 def csp_nonce(request: HttpRequest) -> dict[str, str]:
-    """Give templates the nonce for the few inline elements a page needs."""
+    """Give templates the nonce for the few inline elements that pages need."""
     return {"csp_nonce": getattr(request, "csp_nonce", "")}

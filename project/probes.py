@@ -1,16 +1,18 @@
-"""`/healthz`: this process is alive. `/readyz`: everything a message needs is there."""
+"""`/healthz`: this process is running. `/readyz`: everything that a message needs is available."""
+
+import os
 
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 from django.http import HttpRequest, JsonResponse
-from django.utils import timezone
+from django.utils import timezone, translation
 from redis.exceptions import RedisError
 
 from chats.checkpoints import upkeep
 from chats.counts.searches import count_searches
-from chats.ground import broker_facts
+from chats.ground import broker_facts, databases, heartbeats
 from chats.ground.secrets import SecretUnreadable, decrypt
 from chats.models import ProviderAccount, SkippedRow
 from chats.streams.connection import STREAMS
@@ -18,44 +20,75 @@ from contextpolicy.models import LedgerKey
 from project.versions import newer_migrations
 
 KEEPS_ALL = "noeviction"
-# So many stored keys of providers are tried by each request.
+FULL = "storage: a disk is full, so nothing can be written; free space"
+# The disk counts as full below the first number of free bytes, as nearly full below the second.
+LEAST_BYTES = 1_000_000
+FEW_BYTES = 100_000_000
+# The maximum number of stored provider keys that each request tries to decrypt.
 MOST_KEYS = 20
 UNREADABLE = "stored keys cannot be decrypted: restore the encryption key that belongs to the data"
 
 
 def healthz(_request: HttpRequest) -> JsonResponse:
-    """Answer that the process is alive."""
+    """Return 200 while the process is running."""
     return JsonResponse({"status": "ok"})
 
 
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the database is migrated and the broker there, else 503 with the faults.
+    """Return 200 if the database is migrated and the broker is available, else 503 with the faults.
 
-    `warnings` tells what a person has to look at while messages are still accepted.
+    `warnings` lists problems that need attention while messages are still accepted.
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
-    warnings = [] if "database" in faults else database_warnings()
-    warnings += [] if "broker" in faults else broker_warnings()
+    warnings = storage_warnings()
+    warnings += [] if "database" in faults else database_warnings()
+    alive = [] if "broker" in faults else heartbeats_now()
+    if "broker" not in faults:
+        warnings += broker_warnings() + heartbeats.warnings(alive)
     state = "unavailable" if faults else "degraded" if warnings else "ok"
-    status = {"status": state, "faults": faults, "warnings": warnings}
+    status = {
+        "status": state,
+        "version": settings.VERSION,
+        "faults": faults,
+        "warnings": warnings,
+        **ages_of(alive),
+    }
     return JsonResponse(status, status=503 if faults else 200)
 
 
 def database_fault() -> str:
-    """Say why the database cannot be used; empty when it can."""
+    """Return why the database cannot be used; empty if it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
         newer = newer_migrations(connection)
-    except DatabaseError:
-        return "no connection"
+    except DatabaseError as error:
+        cause = databases.cause_of(error)
+        return f"no connection: {cause}" if cause else "no connection"
     if newer:
         return "a newer version has migrated it"
     return "migrations are missing" if plan else ""
 
 
+def storage_warnings() -> list[str]:
+    """Return a warning if a disk is full or nearly full.
+
+    It is not a fault: a load balancer would then block reading too.
+    """
+    try:
+        found = os.statvfs(settings.DATA_DIR)
+        free = found.f_bavail * found.f_frsize
+    except OSError:
+        return []
+    if databases.was_full() or free < LEAST_BYTES:
+        return [FULL]
+    if free < FEW_BYTES:
+        return [f"storage: only {free // 1_000_000} MB are free in the data folder"]
+    return []
+
+
 def broker_fault() -> str:
-    """Say why the broker cannot be used. Messages are accepted all the same, replies wait."""
+    """Return why the broker cannot be used. Messages are still accepted, but replies wait."""
     try:
         policy = eviction_policy()
     except (RedisError, OSError):
@@ -64,11 +97,26 @@ def broker_fault() -> str:
 
 
 def eviction_policy() -> str:
-    """Ask what the broker does when its memory is full; empty if it does not say.
+    """Return the broker's eviction policy; empty if it does not report it.
 
     Raises RedisError or OSError.
     """
     return broker_facts.eviction_policy(settings.REDIS_URL)
+
+
+def heartbeats_now() -> list[heartbeats.HeartbeatAge]:
+    """Return the heartbeats of workers and schedule; none if the broker does not answer."""
+    try:
+        return heartbeats.every()
+    except (RedisError, OSError):
+        return []
+
+
+def ages_of(alive: list[heartbeats.HeartbeatAge]) -> dict[str, object]:
+    """Return the seconds since the last heartbeat of the schedule and of each worker."""
+    ages = {one.name: round(one.age, 1) for one in alive}
+    workers = {one.name: ages[one.name] for one in heartbeats.workers_in(alive)}
+    return {"schedule": ages.get(heartbeats.SCHEDULE), "workers": workers}
 
 
 def broker_warnings() -> list[str]:
@@ -80,15 +128,17 @@ def broker_warnings() -> list[str]:
 
 
 def database_warnings() -> list[str]:
-    """Return what the database tells of: the audit ledger, and rows that jobs skipped."""
+    """Return warnings from the database: the audit log, and rows that jobs skipped."""
     now = timezone.now()
     late = count_searches(now=now).warning
-    warnings = ledger_warnings() + encryption_warnings() + SkippedRow.warnings(now=now)
+    with translation.override(settings.LANGUAGE_CODE):
+        skipped = SkippedRow.warnings(now=now)
+    warnings = ledger_warnings() + encryption_warnings() + skipped
     return [*warnings, late] if late else warnings
 
 
 def encryption_warnings() -> list[str]:
-    """Return a warning if stored keys cannot be decrypted with the encryption keys set here."""
+    """Return a warning if stored keys cannot be decrypted with the current encryption keys."""
     signing = LedgerKey.objects.exclude(encrypted_private="").order_by("-pk")
     stored = [
         *signing.values_list("encrypted_private", flat=True)[:1],
@@ -106,13 +156,15 @@ def encryption_warnings() -> list[str]:
 
 
 def ledger_warnings() -> list[str]:
-    """Say that the audit ledger needs somebody's eye; its page says why, to those who may know."""
+    """Return a warning if the audit log needs attention; its page shows the reason."""
     is_late = bool(upkeep.warnings(now=timezone.now()))
-    return ["the audit ledger: see its page in the administration"] if is_late else []
+    return (
+        ["the audit ledger needs attention: see its page in the administration"] if is_late else []
+    )
 
 
 def shutdown_fault() -> str:
-    """Say that this process is ending; empty while it is not."""
+    """Return a fault if this process is shutting down; empty otherwise."""
     return "shutting down" if STREAMS.closing.is_set() else ""
 
 

@@ -1,6 +1,6 @@
-"""Makes what a new instance begins with: roles, policies, the demo model, an administrator.
+"""Creates the initial data: roles, policies, the demo model, an administrator.
 
-Idempotent: a second start adds nothing and changes nothing that a person changed.
+Idempotent: a second start adds nothing and keeps all changes made since.
 """
 
 import os
@@ -28,10 +28,10 @@ SMALL_MODEL_MISSED = (
 
 
 def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
-    """Make what is missing.
+    """Create missing initial data.
 
-    Returns the text for the console. A sign-in link is in it only if the administrator was created
-    now, or `with_link`: logs of containers are kept and read by others.
+    Returns the text for the console. It has a sign-in link only if the administrator was just
+    created, or with `with_link`, because container logs are stored and read by others.
     """
     with transaction.atomic():
         seed_roles()
@@ -54,7 +54,7 @@ def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
 
 
 def link_command() -> str:
-    """Return the shell command that prints another sign-in link, as it works in this folder."""
+    """Return the shell command that prints another sign-in link, for the current folder."""
     manage = settings.BASE_DIR / "manage.py"
     words = [nearest_path(Path(sys.executable)), nearest_path(manage), "login_link"]
     data = os.environ.get("PALIMPSEST_DATA")
@@ -62,16 +62,16 @@ def link_command() -> str:
 
 
 def nearest_path(path: Path) -> str:
-    """Return a path from here where it lies below this folder, else the whole path."""
+    """Return a relative path if it is below the current folder, else the whole path."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def connect_from_environment(*, now: datetime) -> str:
-    """Connect the provider that OPENAI_API_KEY or OPENAI_BASE_URL names, once.
+    """Connect the provider of OPENAI_API_KEY or OPENAI_BASE_URL, once.
 
-    Returns a line for the person at the console when that failed, else nothing: a provider that
-    cannot be reached now must not keep the product from starting.
+    Returns a message for the console if that failed, else nothing. A provider that cannot be
+    reached must not prevent the start.
     """
     asked = settings.OPENAI_API_KEY or env.text("OPENAI_BASE_URL")
     known = ProviderAccount.objects.filter(base_url=settings.OPENAI_BASE_URL.rstrip("/"))
@@ -86,14 +86,17 @@ def connect_from_environment(*, now: datetime) -> str:
             now=now,
         )
     except Refusal as refusal:
-        return f"The provider of OPENAI_BASE_URL was not connected: {refusal.sentence}\n"
+        return (
+            f"OPENAI_BASE_URL ({settings.OPENAI_BASE_URL}) is not connected yet: {refusal.sentence}"
+            " The next start tries again.\n"
+        )
     return ""
 
 
 def seed_demo_model() -> None:
     """Create the demo model.
 
-    It needs no provider and says what context it was given.
+    It needs no provider, and its replies describe the context that it received.
     """
     ProviderAccount.objects.get_or_create(
         slug="demo", defaults={"name": "Demo", "kind": ProviderAccount.Kind.DEMO}

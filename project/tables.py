@@ -1,9 +1,9 @@
-"""Creates the tables of an empty database at once, as the migrations would leave them.
+"""Creates the tables of an empty database in one step, with the same result as the migrations.
 
-Migration by migration, Django renders every related model anew for each change, which was most of
-the time until a new instance showed its first page. Here the tables come from the models, so
-nothing is defined twice, and the migrations are recorded as applied: the next upgrade, and the way
-back, go by them as everywhere.
+With single migrations Django renders all related models again for each change, which took most of
+the time until the first page of a new instance. Here the tables come from the models, so nothing is
+defined twice. The migrations are recorded as applied, so later upgrades and rollbacks use them as
+usual.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from django.db import connection, models
 from django.db.migrations.executor import MigrationExecutor
 
 OURS = ("contextpolicy", "chats")
-# What the migrations leave behind that no model tells of: triggers of the ledger, the full text.
+# Results of migrations that are not in the models: triggers of the ledger, full-text search.
 BESIDES = (
     ("contextpolicy.migrations.0002_ledger_triggers", "create_triggers"),
     ("chats.migrations.0026_search_of_a_person", "create"),
@@ -22,9 +22,10 @@ BESIDES = (
 
 
 def create_in_empty_database() -> None:
-    """Create all tables, unless there are some: those are left to `migrate`.
+    """Create all tables if the database has none; otherwise `migrate` does it.
 
-    In one transaction for our own: after a crash there is none of them, and `migrate` makes them.
+    Our tables are created in one transaction: after a crash none exists, and `migrate` creates
+    them.
     """
     if connection.introspection.table_names():
         return
@@ -42,6 +43,6 @@ def create_in_empty_database() -> None:
 
 
 def our_models() -> Iterator[type[models.Model]]:
-    """Yield the models of our apps, each of which has a table of its own."""
+    """Yield the models of our apps, each of which has its own table."""
     for app in OURS:
         yield from apps.get_app_config(app).get_models()

@@ -1,7 +1,7 @@
-"""Loads the project's templates as they are sent, without what serves only their readers.
+"""Loads the project's templates without white space that only serves their readers.
 
-Templates are indented, and a condition stands on a line of its own. Sent as written, that would be
-a fifth of the page of a chat.
+Templates are indented, and a condition has its own line. Unchanged, that white space would be a
+fifth of a chat page.
 """
 
 import re
@@ -10,14 +10,17 @@ from django.template import Origin
 from django.template.loaders import filesystem
 
 INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
-LONE_TAG = re.compile(r"^(\{%(?:(?!%\}).)*%\})\n", re.MULTILINE)
+# The tags of translations stand for words, which the line end separates from the next ones.
+LONE_TAG = re.compile(
+    r"^(\{%(?! *(?:translate|endblocktranslate)\b)(?:(?!%\}).)*%\})\n", re.MULTILINE
+)
 
 
 class Loader(filesystem.Loader):
-    """Leaves out indentation, and the ends of lines that hold one template tag and nothing else.
+    """Removes indentation, and line ends of lines with only one template tag.
 
-    The words of a template keep the white space between them. What a template puts into a `<pre>`
-    itself would lose its indentation; what variables bring there keeps it.
+    White space between words is kept. A `<pre>` in a template would lose its indentation; the
+    content of variables keeps it.
     """
 
     def get_contents(self, origin: Origin) -> str:

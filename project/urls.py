@@ -1,6 +1,8 @@
-"""All addresses: pages, admin, REST and the two probes."""
+"""All URLs: pages, admin, REST and the two probes."""
 
 from django.urls import include, path, re_path
+from django.views.decorators.cache import cache_control
+from django.views.i18n import JavaScriptCatalog
 
 from chats.admin import site
 from chats.api.endpoint import nothing_here
@@ -13,9 +15,15 @@ urlpatterns = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("admin/", site.urls),
+    # Sentences of the scripts. Its address contains the language.
+    path(
+        "jsi18n/",
+        cache_control(private=True, max_age=3600)(JavaScriptCatalog.as_view(packages=["project"])),
+        name="javascript-catalog",
+    ),
     path("api/v1/", include("chats.api.urls")),
     path("v1/", include("chats.gateway.urls")),
-    # Programs get JSON from every address of theirs; pages have none of these.
+    # API clients get JSON errors from every path below these; no page is there.
     *(path(door, nothing_here) for door in ("api", "v1")),
     *(re_path(f"^{door}/", nothing_here) for door in ("api", "v1")),
     path("", include("chats.web.account.urls")),

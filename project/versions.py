@@ -1,4 +1,4 @@
-"""Refuses a database that a newer version has migrated: its new columns would be misread."""
+"""Refuses a database that a newer version has migrated: this version would misread new columns."""
 
 from importlib import import_module
 from pkgutil import iter_modules

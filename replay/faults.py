@@ -1,4 +1,4 @@
-"""Finds what is wrong with one prompt or with two in a row, by arithmetic of its own."""
+"""Finds faults in one prompt or in two consecutive ones, independently of the engine."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,12 +23,12 @@ Prompt = tuple[ComposeInput, AssembledContext]
 def faults_of(
     facts: ComposeInput, made: AssembledContext, *, counter: TokenCounter
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with one prompt: (fault, detail)."""
+    """Yield the faults of one prompt: (fault, detail)."""
     question = facts.question[0]
     limit = facts.values.token_budget - facts.values.reserve_tokens
     tokens = sum(wire_tokens(wire, counter) for wire in made.messages)
     if tokens > limit or tokens != made.prompt_tokens:
-        yield "over budget", f"{tokens} of {limit} (told: {made.prompt_tokens})"
+        yield "over budget", f"{tokens} of {limit} (reported: {made.prompt_tokens})"
     if not is_paired(made.messages):
         yield "group split", f"the prompt for message {question.seq}"
     asked = made.messages[question_place(made.messages)].content
@@ -42,7 +42,7 @@ def faults_of(
 
 
 def is_paired(wires: Sequence[WireMessage]) -> bool:
-    """Tell whether each call is followed by its result and each result belongs to a call."""
+    """Return True if each call is followed by its result and each result belongs to a call."""
     waiting: list[str] = []
     for wire in wires:
         if wire.role == "tool" and wire.tool_call_id in waiting:
@@ -55,15 +55,16 @@ def is_paired(wires: Sequence[WireMessage]) -> bool:
 
 
 def question_place(wires: Sequence[WireMessage]) -> int:
-    """Return the place of the question: nothing of a user follows it."""
+    """Return the index of the question, which is the last user message."""
     return max(place for place, wire in enumerate(wires) if wire.role == "user")
 
 
 def grows(old: Prompt, new: Prompt) -> bool:
-    """Tell whether the second prompt begins with the first as far as the law demands.
+    """Return True if the second prompt begins with the required part of the first.
 
-    Up to the end of history while window and summary are the same; within a turn up to the last
-    step while no older step left, and what gave way to the limit stays out of the turn.
+    That is everything up to the end of history while window and summary are unchanged. Within a
+    turn it is everything up to the last step while no older step is dropped, and data dropped for
+    the limit stays out of the turn.
     """
     if anchor(old) != anchor(new):
         return True
@@ -82,10 +83,10 @@ def grows(old: Prompt, new: Prompt) -> bool:
 
 
 def anchor(prompt: Prompt) -> tuple[object, ...]:
-    """Return what changes where a prompt begins anew: the window and the summary.
+    """Return the position at which the prefix changes: the window and the summary.
 
-    `simple` and `entity_state` move by one message, so it is where history begins; a state is new
-    each turn.
+    `simple` and `entity_state` move by one message, so there it is the start of history. A state is
+    new each turn.
     """
     facts, made = prompt
     oldest = next((s.seq for s in made.segments if s.origin == "history"), 0)
@@ -94,23 +95,23 @@ def anchor(prompt: Prompt) -> tuple[object, ...]:
 
 
 def data_of(prompt: Prompt) -> set[str]:
-    """Name what is sent beside messages of their own place: summary, pins and tail."""
+    """Return the names of sent data other than messages: summary, pins and tail."""
     segments = prompt[1].segments
     return {s.text_ref or s.message_id for s in segments if s.origin in ("summary", "pin", "tail")}
 
 
 def given_up(prompt: Prompt) -> list[LeftOut]:
-    """List the summary and the pins that gave way to the limit in a turn that fills the prompt."""
+    """List the summary and pins that were dropped for the limit in a turn that fills the prompt."""
     return [out for out in prompt[1].left_out if out.reason == "budget"]
 
 
 def steps_of(prompt: Prompt) -> list[tuple[int, int | None]]:
-    """List the steps that are sent, with the limit that cut their results."""
+    """List the sent steps, with the limit that cut their results."""
     return [(s.seq, s.result_limit) for s in prompt[1].segments if s.origin == "step"]
 
 
 def settled_part(prompt: Prompt) -> tuple[tuple[WireMessage, ...], str]:
-    """Return what stands before the question: messages, and in a text layout the text up to it."""
+    """Return the part before the question: messages, and in a text layout the text up to it."""
     facts, made = prompt
     place = question_place(made.messages)
     before, asked = made.messages[:place], made.messages[place].content

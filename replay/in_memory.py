@@ -1,7 +1,7 @@
-"""Keeps a recorded chat in memory by the engine, as the product keeps one in the database.
+"""Plays a recorded chat in memory with the engine, like the product does with the database.
 
-The window moves when a prompt asks for it; after each turn a summary is planned, judged, and put in
-force when it is due.
+The window moves when a prompt requires it. After each turn a summary is planned, checked, and
+published when it is due.
 """
 
 import traceback
@@ -42,13 +42,13 @@ from replay.faults import faults_of, grows
 from replay.recordings import RecordedStep, RecordedTurn
 
 SYSTEM = "You are a careful assistant. Answer in the language of the question."
-# The product composes one prompt at most so often, too.
+# The maximum number of attempts for one prompt, as in the product.
 MOST_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A question and the steps it led to, as the store would hold them."""
+    """A question and its steps, as they would be stored."""
 
     question: Message
     steps: tuple[Message, ...]
@@ -58,8 +58,8 @@ class PlayedTurn:
 class Tally:
     """The counts over the prompts of one combination; `faults` by their name in `FAULTS`.
 
-    `refused` counts prompts that ended in a named refusal before any call, `breaks` those that did
-    not begin with the whole prompt before: there the provider's cache no longer helps.
+    `refused` counts prompts that were refused before any call. `breaks` counts those that did not
+    begin with the whole previous prompt: there the provider's cache does not apply.
     """
 
     calls: int = 0
@@ -73,13 +73,13 @@ class Tally:
     first_fault: str = ""
 
     def note(self, fault: str, detail: str) -> None:
-        """Count a fault and keep the first one's words."""
+        """Count a fault and keep the detail of the first one."""
         self.faults[fault] += 1
         self.first_fault = self.first_fault or f"{fault}: {detail}"
 
 
 def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[PlayedTurn]:
-    """Turn a recording's turns into engine messages; the second question is pinned."""
+    """Convert a recording's turns to engine messages; the second question is pinned."""
     made: list[PlayedTurn] = []
     seq = 0
     for number, turn in enumerate(turns, start=1):
@@ -103,12 +103,12 @@ def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[Play
 
 
 def begins_with(made: AssembledContext, before: AssembledContext) -> bool:
-    """Tell whether a prompt only adds to the one before it."""
+    """Return True if a prompt only appends to the previous one."""
     return made.messages[: len(before.messages)] == before.messages
 
 
 def parts_of(step: RecordedStep) -> tuple[Part, ...]:
-    """Return a recorded reply as parts: text, calls, and the results there are."""
+    """Return a recorded reply as parts: text, calls, and existing results."""
     said: list[Part] = [TextPart(step.text)] if step.text else []
     said += [ToolCallPart(call.call_id, call.name, call.arguments) for call in step.calls]
     said += [
@@ -146,13 +146,13 @@ class PlayedChat:
         self.summary: Summary | None = None
         self.window_to = 0
         self.prepared: tuple[CompactionPlan, Summary] | None = None
-        # Of the last summaries, as the product remembers them.
+        # For the last summaries, as in the product.
         self.came_late: deque[bool] = deque(maxlen=3)
         self.folded: set[int] = set()
         self.before: tuple[ComposeInput, AssembledContext] | None = None
 
     def turn(self, turn: PlayedTurn) -> None:
-        """Make the prompt of each step, then what follows a turn."""
+        """Compose the prompt of each step, then do the work after a turn."""
         for done in range(len(turn.steps)):
             made = self.call(turn.question, turn.steps[:done])
             if made is None:
@@ -164,7 +164,7 @@ class PlayedChat:
             self.maintain(self.before[1])
 
     def call(self, question: Message, steps: tuple[Message, ...]) -> AssembledContext | None:
-        """Compose and check one prompt; None if it was refused by name."""
+        """Compose and check one prompt; None if it was refused."""
         self.tally.calls += 1
         try:
             facts, made = self.composed(question, steps)
@@ -183,9 +183,9 @@ class PlayedChat:
     def composed(
         self, question: Message, steps: tuple[Message, ...]
     ) -> tuple[ComposeInput, AssembledContext]:
-        """Compose a prompt as the product does: a prepared summary goes in first, then a window.
+        """Compose a prompt like the product: a prepared summary is swapped in first, then a window.
 
-        Raises RuntimeError when the window moves again and again.
+        Raises RuntimeError if the window keeps moving.
         """
         for _ in range(MOST_ATTEMPTS):
             facts = self.facts(question, steps)
@@ -200,7 +200,7 @@ class PlayedChat:
         raise RuntimeError("The window moved again and again and the prompt still does not fit.")
 
     def facts(self, question: Message, steps: tuple[Message, ...]) -> ComposeInput:
-        """Collect everything the prompt is made of; only the newest history is loaded."""
+        """Return the input of the prompt; only the newest history is loaded."""
         frontier = self.summary.to_seq if self.summary else 0
         covered = max(frontier, self.window_to)
         loaded, unloaded = self.loaded(covered)
@@ -227,11 +227,11 @@ class PlayedChat:
         )
 
     def exceptions(self) -> list[Message]:
-        """List the messages in the summary's range that it does not stand for."""
+        """Return the messages in the summary's range that it does not cover."""
         return [self.messages[seq - 1] for seq in (self.summary.exceptions if self.summary else ())]
 
     def loaded(self, covered: int) -> tuple[tuple[Message, ...], tuple[int, int] | None]:
-        """Load the newest messages after `covered` as the product does.
+        """Load the newest messages after `covered` like the product.
 
         Returns them and the range before them.
         """
@@ -244,19 +244,21 @@ class PlayedChat:
         return tuple(self.messages[first - 1 :]), unloaded
 
     def move(self, needed: WindowNeeded) -> None:
-        """Store a window row; raises RuntimeError for one that moves nothing."""
+        """Store a window row; raises RuntimeError if it moves nothing."""
         if needed.to_seq <= max(self.window_to, self.summary.to_seq if self.summary else 0):
-            raise RuntimeError(f"The window is to move to {needed.to_seq}, where it is already.")
+            raise RuntimeError(
+                f"The window should move to {needed.to_seq}, but it is already there."
+            )
         self.window_to = needed.to_seq
         self.tally.moves += 1
 
     def is_due(self, facts: ComposeInput, made: AssembledContext, *, reply: Message) -> bool:
-        """Tell whether the product would look for something to fold after this reply."""
+        """Return True if the product would check for a compaction after this reply."""
         allowed = fold_from(need(facts, made), values=self.values, limit=self.limit)
         return allowed is not None and reply.tokens >= allowed
 
     def maintain(self, context: AssembledContext) -> None:
-        """Plan a summary unless one waits, judge it, and put it in force if it is due."""
+        """Plan and check a summary unless one is pending, and publish it if it is due."""
         if self.prepared is not None:
             return
         frontier = self.summary.to_seq if self.summary else 0
@@ -276,7 +278,7 @@ class PlayedChat:
                 self.publish()
 
     def prepare(self, made: CompactionPlan) -> bool:
-        """Write the summary that needs no model, and keep it if it is accepted."""
+        """Write the extractive summary, and keep it if it is accepted."""
         text = extractive_summary(
             made.sources,
             made.previous,
@@ -304,9 +306,9 @@ class PlayedChat:
         return True
 
     def publish(self) -> bool:
-        """Put the prepared summary in force; False without one.
+        """Publish the prepared summary; False without one.
 
-        Raises PartitionError unless it stands for what was folded and nothing else.
+        Raises PartitionError unless it covers exactly the planned messages.
         """
         if self.prepared is None:
             return False
@@ -317,6 +319,6 @@ class PlayedChat:
         told = sorted((*self.folded, *self.summary.exceptions))
         if told != list(range(1, self.summary.to_seq + 1)):
             raise PartitionError(f"The summary up to {self.summary.to_seq} does not cover it.")
-        # As in the product: the summary takes the place of the window too.
+        # As in the product, the summary also replaces the window.
         self.window_to = 0
         return True

@@ -1,7 +1,7 @@
 """Plays recorded conversations through the pure engine: every strategy, layout and budget.
 
-`replay` plays a recording through the whole product under one policy; a chat in memory takes so
-much less that all combinations take minutes. Every prompt is checked by arithmetic of its own.
+`replay` plays a recording through the whole product under one policy. A chat in memory is so much
+faster that all combinations take minutes. Every prompt is checked independently of the engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +34,9 @@ HEADING = " ".join(
 
 
 class ByteCounter:
-    """A counter that takes a third of the bytes, in a sixtieth of a tokenizer's time.
+    """A counter that returns a third of the bytes, in a sixtieth of a tokenizer's time.
 
-    The laws have to hold with any counter.
+    The invariants must hold with any counter.
     """
 
     version = "bytes-1"
@@ -75,7 +75,7 @@ def combinations() -> Iterator[Combination]:
 
 
 def row(combination: Combination, tally: Tally) -> str:
-    """Write the line of a combination under `HEADING`."""
+    """Return the table row of a combination under `HEADING`."""
     values = combination.values
     numbers = [f"{getattr(tally, name):>9}" for name in NUMBERS]
     faults = [f"{tally.faults[name]:>13}" for name in FAULTS]

@@ -1,8 +1,8 @@
 """Plays a recorded conversation through the real pipeline, against the project's fake server.
 
-Every recorded user message becomes a turn, claimed and worked on as a worker does; the fake server
-answers with the recorded steps and refuses prompts over its limit; summaries are prepared after
-each turn. The outcome is counted and every receipt is checked message by message.
+Every recorded user message becomes a turn that a worker processes. The fake server returns the
+recorded steps and refuses prompts over its limit. Summaries are prepared after each turn. The
+result is counted, and every receipt is checked message by message.
 """
 
 import json
@@ -66,7 +66,7 @@ class ReplayReport:
     unaccounted: int = 0
     over_limit: int = 0
     rejected: int = 0
-    # Published summaries that their own verdict refuses when asked again.
+    # Published summaries that do not pass their check when it is repeated.
     unsound: int = 0
     seconds: float = 0.0
 
@@ -74,7 +74,7 @@ class ReplayReport:
 class RecordedTools:
     """Answers each call with its recorded result, in the order of the recording.
 
-    A recording does not say which tools were offered; `names` are those that are offered here.
+    A recording does not contain the offered tools; `names` are those offered here.
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
@@ -85,18 +85,18 @@ class RecordedTools:
         )
 
     def prepare(self, turn: RecordedTurn) -> None:
-        """Take the results of the next turn."""
+        """Use the results of the next turn."""
         self.results = {}
         for step in turn.steps:
             for call in step.calls:
                 self.results.setdefault(call.call_id, []).append(call.result)
 
     def offered(self, **_: object) -> tuple[ToolSpec, ...]:
-        """Offer the tools that were named."""
+        """Return the named tools."""
         return self.specs
 
     def answer(self, call: ToolCallPart, **_: object) -> registry.ToolAnswer:
-        """Return the recorded result; None where none was recorded."""
+        """Return the recorded result; None if there is none."""
         waiting = self.results.get(call.call_id)
         return registry.ToolAnswer(waiting.pop(0) if waiting else None)
 
@@ -125,7 +125,7 @@ def fake_server(*, limit: int) -> Iterator[str]:
 def set_up_summariser(script: str) -> None:
     """Set up a model for summaries at the fake server.
 
-    It does as `script` says (`fault=500`, …).
+    `script` sets its behaviour (`fault=500`, …).
     """
     ModelSpec.objects.update_or_create(
         slug=SUMMARISER, defaults={"provider": SUMMARISER, "name": f"{SUMMARISER}+{script}"}
@@ -135,7 +135,7 @@ def set_up_summariser(script: str) -> None:
 def prepare(*, base: str, limit: int, now: datetime) -> Chat:
     """Create a person, a model at the fake server and a chat.
 
-    Summaries have an account of their own: its faults must not open the breaker of the chat's.
+    Summaries use a separate account: its faults must not open the breaker of the chat's account.
     """
     settings.ALLOWED_PRIVATE_PROVIDERS.append(base.removeprefix("http://"))
     user, _ = User.objects.get_or_create(username="replay")
@@ -150,9 +150,9 @@ def prepare(*, base: str, limit: int, now: datetime) -> Chat:
 
 
 def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
-    """Assign a stored policy to everyone, with these values over its own; without either, nothing.
+    """Assign a stored policy with some values changed to everyone; without either, do nothing.
 
-    To everyone, because with a second policy beside it the stricter limits would hold. Raises
+    It applies to everyone, because with a second policy the stricter limits would win. Raises
     `ContextPolicy.DoesNotExist`, and `PolicyRefused` for values that cannot work.
     """
     if not slug and values is None:
@@ -166,7 +166,7 @@ def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> Non
 
 
 def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
-    """Send every turn, one after the other, as a person who waits for each reply."""
+    """Send the turns one after the other, each after the previous reply."""
     recorded = RecordedTools()
     runtime = on_one_s_own(recorded)
     report = ReplayReport()
@@ -187,9 +187,9 @@ def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
 
 
 def on_one_s_own(tools: RecordedTools) -> Runtime:
-    """Return a worker of this process, which calls these tools and which nobody listens to."""
+    """Return a worker in this process with these tools and without live updates."""
     queue.publish = queue.keep_here
-    # Warnings of a missing bus would only clutter the table.
+    # Warnings about a missing bus would only clutter the table.
     for name in ("chats.ground.live", "chats.record.notices"):
         logging.getLogger(name).setLevel(logging.ERROR)
     registry.use(tools)
@@ -197,18 +197,18 @@ def on_one_s_own(tools: RecordedTools) -> Runtime:
 
 
 def tell(base: str, **settings: Any) -> None:
-    """Tell the fake server what to do."""
+    """Change the settings of the fake server."""
     httpx2.post(f"{base}/_config", json=settings).raise_for_status()
 
 
 def ended_turn(turn_id: uuid.UUID, *, runtime: Runtime) -> Turn:
-    """Let the worker work on a turn, and return it once it is over. Raises TimeoutError."""
+    """Let the worker process a turn, and return the finished turn. Raises TimeoutError."""
     runtime.run(turn_id)
     return wait_for(turn_id)
 
 
 def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
-    """Write the recorded steps as the fake server reads them, for the chat's own model."""
+    """Return the recorded steps in the fake server's format, for the chat's model."""
     return [
         {
             "model": CHAT_MODEL,
@@ -223,7 +223,7 @@ def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
 
 
 def record(*, base: str, path: Path) -> None:
-    """Write down each request to the fake server, two JSON lines for each: `request` and `end`."""
+    """Write each request to the fake server as two JSON lines: `request` and `end`."""
     # A long session's requests are hundreds of megabytes.
     rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
     with path.open("w", encoding="utf-8") as file:
@@ -237,7 +237,7 @@ def record(*, base: str, path: Path) -> None:
 
 
 def wait_for(turn_id: uuid.UUID) -> Turn:
-    """Return the turn once it is over. Raises TimeoutError."""
+    """Wait for a turn to finish, and return it. Raises TimeoutError."""
     give_up = time.monotonic() + TURN_SECONDS
     while time.monotonic() < give_up:
         turn = Turn.objects.get(pk=turn_id)
@@ -248,7 +248,7 @@ def wait_for(turn_id: uuid.UUID) -> Turn:
 
 
 def count(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
-    """Fill the report from what was stored."""
+    """Fill the report from the stored rows."""
     for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
         report.calls += 1
         report.prompt_tokens += receipt.prompt_tokens
@@ -271,7 +271,7 @@ def count(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
 
 
 def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
-    """Tell whether a published summary passes the verdict again, from its stored sources."""
+    """Return True if a published summary passes its check again, with its stored sources."""
     before = row.previous
     previous, _ = composition.in_force(before, counter=counter)
     after = before.to_seq if before else 0

@@ -1,9 +1,9 @@
-"""Plays conversations under every strategy and layout, and builds each of their calls again.
+"""Plays conversations under every strategy and layout, and rebuilds each of their requests.
 
-The SHA-256 of each body that reached the fake server has to be that of a request which is built
-from rows alone, and each call that a row knows has to have reached the server. Requests are
-refused and cut on the way, so calls are tried again, by the worker and by the person; recorded
-tools are offered and called; summaries are read in one call and in parts.
+The SHA-256 of each body that the fake server received must equal that of a request rebuilt from
+rows alone, and each stored call must have reached the server. Some requests are refused or
+truncated, so the worker and the user retry them. Recorded tools are offered and called. Summaries
+are written in one call and in chunks.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from replay.pipeline import (
 )
 from replay.recordings import RecordedTurn
 
-# The smaller summariser has this part of the chat model's context, so it reads in parts.
+# The smaller summariser has 1/PART of the chat model's context, so it works in chunks.
 PART = 2
 READER = "reader"
 STRATEGIES: Mapping[str, Mapping[str, Any]] = {
@@ -63,7 +63,7 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
         "keep_last_messages": 6,
     },
 }
-# What happens to the first request of some turns: the worker, or the person, tries again.
+# Faults of the first request of some turns: the worker or the user retries.
 FAULTS: Sequence[Mapping[str, Any]] = (
     {},
     {"fault": "503"},
@@ -75,7 +75,7 @@ FAULTS: Sequence[Mapping[str, Any]] = (
 
 @dataclass(slots=True)
 class Rebuilding:
-    """Counts the requests that the server got, and those that were built again from rows."""
+    """Counts the requests that the server received, and those that were rebuilt from rows."""
 
     received: int = 0
     same: int = 0
@@ -90,7 +90,7 @@ class Rebuilding:
 def combinations(
     *, limit: int, only: Collection[str] = ()
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the values of each strategy, or of these, with each layout, for a model's context."""
+    """Yield the values of all or the given strategies, with each layout, for a model's window."""
     room = {
         "token_budget": limit,
         "reserve_tokens": limit // 4,
@@ -102,7 +102,7 @@ def combinations(
 
 
 def set_up_models(*, limit: int) -> None:
-    """Set up a summariser, a smaller one, and a model that reads a state."""
+    """Set up a summariser, a smaller one, and a model for the state."""
     for slug, name, window in (
         (SUMMARISER, f"{SUMMARISER}+reply=summary", None),
         (f"{SUMMARISER}-small", f"{SUMMARISER}+reply=summary+part=1", limit // PART),
@@ -114,7 +114,7 @@ def set_up_models(*, limit: int) -> None:
 
 
 def govern(values: Mapping[str, Any], *, now: datetime) -> None:
-    """Let these values govern everyone from now on."""
+    """Apply these values to everyone from now on."""
     told: dict[str, Any] = {"values": values, "actor": SYSTEM, "now": now}
     policy = ContextPolicy.objects.filter(slug="rebuilding").first()
     if policy is not None:
@@ -125,7 +125,7 @@ def govern(values: Mapping[str, Any], *, now: datetime) -> None:
 
 
 def played(turns: Sequence[RecordedTurn], *, base: str, limit: int) -> Rebuilding:
-    """Play a conversation in a chat of its own, and build each of its calls again."""
+    """Play a conversation in a separate chat, and rebuild each of its requests."""
     chat = prepare(base=base, limit=limit, now=timezone.now())
     names = {call.name for turn in turns for step in turn.steps for call in step.calls}
     tools = RecordedTools(names)
@@ -150,14 +150,14 @@ def played(turns: Sequence[RecordedTurn], *, base: str, limit: int) -> Rebuildin
 
 
 def taken(base: str) -> list[str]:
-    """Return the hashes of the bodies that the server got since it was asked last."""
+    """Return the hashes of the bodies that the server received since the last call."""
     rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
     httpx2.delete(f"{base}/_requests").raise_for_status()
     return [row["body_sha256"] for row in rows]
 
 
 def compared(chat: Chat, received: Sequence[str]) -> Rebuilding:
-    """Build every call of a chat again, and compare what comes out with what the server got."""
+    """Rebuild every request of a chat, and compare the results with the received ones."""
     found = Rebuilding(received=len(received))
     built: set[str] = set()
     for name, hashes, fault in (*of_replies(chat, found), *of_summaries(chat, found)):
@@ -172,7 +172,7 @@ def compared(chat: Chat, received: Sequence[str]) -> Rebuilding:
 
 
 def of_replies(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
-    """Yield each call for a reply or a state: its name, its possible bodies, what is wrong."""
+    """Yield each call for a reply or a state: its name, its possible bodies, and its problem."""
     rows = Receipt.objects.filter(turn__branch__chat=chat).select_related(
         "effective_policy", "turn__branch__chat__owner", "turn__model"
     )
@@ -188,7 +188,7 @@ def of_replies(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], s
 
 
 def of_summaries(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
-    """Yield each call for a summary, as `of_replies` does for those of replies."""
+    """Yield each call for a summary, in the form of `of_replies`."""
     rows = Compaction.objects.filter(branch__chat=chat).select_related("effective_policy", "branch")
     for row in rows.exclude(calls=[]):
         found.summaries += 1

@@ -1,4 +1,4 @@
-"""Reads recorded conversations, one message a line, as the turns they were.
+"""Reads recorded conversations, one message per line, and groups them into turns.
 
 A line is `{"id", "role", "name", "content", "created_at", "tool_calls"?, "tool_call_id"?}` with the
 roles and tool calls of the OpenAI chat format. A call id is unique only until it is answered.
@@ -14,12 +14,12 @@ NO_REPLY = "(No reply was recorded.)"
 
 
 class NotARecording(ValueError):
-    """The file has no turns to play; its text says where it is wrong."""
+    """The file has no turns; the message says where it is wrong."""
 
 
 @dataclass(slots=True)
 class RecordedCall:
-    """One tool call and, if there was one, its result."""
+    """One tool call and its result, if any."""
 
     call_id: str
     name: str
@@ -37,13 +37,13 @@ class RecordedStep:
 
 @dataclass(slots=True)
 class RecordedTurn:
-    """One user message and the replies it led to; the last of them has no tool calls."""
+    """One user message and its replies; the last of them has no tool calls."""
 
     text: str
     steps: list[RecordedStep] = field(default_factory=list)
 
     def ended(self) -> "RecordedTurn":
-        """Add an ending to the turn where the recording broke off."""
+        """Add an ending to a turn at which the recording was cut off."""
         if not self.steps or self.steps[-1].calls:
             self.steps.append(RecordedStep(text=NO_REPLY))
         return self
@@ -67,29 +67,29 @@ def read(path: Path) -> list[RecordedTurn]:
             f"{path} has a tool call without an id, or without a function's name and arguments."
         ) from error
     if not turns:
-        raise NotARecording(f"{path} has no message of a user.")
+        raise NotARecording(f"{path} has no user message.")
     return turns
 
 
 def message_of(line: str, *, where: str) -> dict[str, Any]:
-    """Read the message of one line. Raises `NotARecording`."""
+    """Parse the message of one line. Raises `NotARecording`."""
     try:
         message = json.loads(line)
     except ValueError as error:
-        raise NotARecording(f"{where} is no JSON: {error}.") from error
+        raise NotARecording(f"{where} is not JSON: {error}.") from error
     is_message = isinstance(message, dict) and isinstance(message.get("role"), str)
     if not is_message or not isinstance(message.get("content") or "", str):
         raise NotARecording(
-            f'{where} is no message: each line needs a "role", and a text as its "content".'
+            f'{where} is not a message: each line needs a "role", and a text as its "content".'
         )
     found: dict[str, Any] = message
     return found
 
 
 def turns_of(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:
-    """Group messages, in their order, into turns.
+    """Group messages into turns, in order.
 
-    Messages before the first one of a user are left out.
+    Messages before the first user message are left out.
     """
     turns: list[RecordedTurn] = []
     for message in messages:
@@ -118,7 +118,7 @@ def calls_of(message: dict[str, Any]) -> list[RecordedCall]:
 
 
 def answer(turn: RecordedTurn, *, call_id: str, result: str) -> None:
-    """Give a result to the newest unanswered call of its id; a second result is dropped."""
+    """Add a result to the newest unanswered call with its id; a second result is dropped."""
     for step in reversed(turn.steps):
         for call in step.calls:
             if call.call_id == call_id and call.result is None:

@@ -1,12 +1,12 @@
-"""Break five modules of the engine in a thousand small ways and count what its tests notice.
+"""Mutation tests: break five engine modules in a thousand small ways and count detected mutants.
 
-`mutmut` writes the mutants (see `[tool.mutmut]`). They are run here, each in a fork of one process
-that has collected the tests once, the quickest tests and those that noticed the last mutant of the
-same function first: mutmut collects a thousand tests anew for each mutant and takes hours. What is
-known of an unchanged function is kept in `mutants/`; remove that folder to begin anew.
+`mutmut` writes the mutants (see `[tool.mutmut]`). Each runs in a fork of one process that collected
+the tests once. The fastest tests, and those that detected the last mutant of the same function, run
+first. (mutmut itself collects a thousand tests again for each mutant, which takes hours.) Results
+of unchanged functions are kept in `mutants/`; remove that folder to start over.
 
-A mutant is killed when a test notices it; one that runs out of time counts as noticed. Started by
-pytest under the name `mutation`, this file is the plugin that runs them.
+A mutant is killed if a test detects it; a timeout counts as detected. When pytest loads this file
+under the name `mutation`, it is the plugin that runs the mutants.
 """
 
 import json
@@ -35,7 +35,7 @@ TIMES = "times.json"
 
 
 def main() -> None:
-    """Write the mutants, run those without a result, print what became of all."""
+    """Write the mutants, run those without a result, and print the results of all."""
     write_mutants()
     places = [str(Path(__file__).parent), *sys.path]
     command = ["-m", "pytest", "-q", "-s", "-p", "mutation", "-p", "no:randomly", "tests/engine"]
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def write_mutants() -> None:
-    """Take the first steps of `mutmut run`, without its last."""
+    """Run the first steps of `mutmut run`, without its last."""
     mutmut.set_mutant_under_test("mutant_generation")
     Path("mutants").mkdir(exist_ok=True)
     mutmut.copy_src_dir()
@@ -56,7 +56,7 @@ def write_mutants() -> None:
 
 
 def report() -> bool:
-    """Print the modules' shares and the names of those alive; whether one is below the least."""
+    """Print each module's score and surviving mutants; return True if a score is too low."""
     failed = False
     for path in sorted(Path("mutants").rglob("*.py.meta")):
         codes = json.loads(path.read_text(encoding="utf-8"))[CODES]
@@ -109,7 +109,7 @@ class Runner:
         self.running[child] = path, mutant, reader
 
     def judge(self, mutant: str, names: list[str], writer: int) -> NoReturn:
-        """In the child: play the tests until one fails, and say which."""
+        """In the child: run the tests until one fails, and report which."""
         resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
@@ -122,7 +122,7 @@ class Runner:
         os._exit(SURVIVED)
 
     def wait(self) -> None:
-        """Take the result of the next child that ends."""
+        """Read the result of the next child that ends."""
         child, status = os.wait()
         path, mutant, reader = self.running.pop(child)
         self.metas[path][CODES][mutant] = os.waitstatus_to_exitcode(status)
@@ -133,7 +133,7 @@ class Runner:
                 known[:] = [name, *(other for other in known if other != name)]
 
     def times(self) -> tuple[dict[str, float], dict[str, list[str]]]:
-        """How long each test takes, and the tests that reach each function."""
+        """Return the duration of each test, and the tests that reach each function."""
         path = Path(TIMES)
         if not path.exists() or json.loads(path.read_text())[0].keys() != self.items.keys():
             child = os.fork()
@@ -145,14 +145,14 @@ class Runner:
         return seconds, reached
 
     def look(self, path: Path) -> bool:
-        """In a child: play all tests and write down what `times` answers; whether one failed."""
+        """In a child: run all tests and store the result of `times`; return True if one failed."""
         trampoline.set_mutant_under_test("stats")
         seconds: dict[str, float] = {}
         reached: dict[str, list[str]] = defaultdict(list)
         begun = time.monotonic()
         for name in self.played([*self.items]):
             seconds[name], begun = time.monotonic() - begun, time.monotonic()
-            functions = state()._stats  # noqa: SLF001 - there is no other door
+            functions = state()._stats  # noqa: SLF001 - no public API
             for function in functions:
                 reached[function].append(name)
             functions.clear()
@@ -160,7 +160,7 @@ class Runner:
         return bool(self.session.testsfailed)
 
     def played(self, names: list[str]) -> Iterator[str]:
-        """Run tests one after the other; the name of each once it is over."""
+        """Run tests one after the other; yield the name of each when it has finished."""
         for name, following in zip(names, [*names[1:], None], strict=True):
             item, after = self.items[name], self.items[following] if following else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
@@ -169,7 +169,7 @@ class Runner:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """Instead of running the tests once, run them for each mutant."""
+    """Run the tests for each mutant instead of once."""
     Runner(session).run()
     return True
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the fast tests on each supported Python of this machine other than that of .venv:
-# scripts/other_pythons.sh FOLDER. A version that the machine does not have is named and passed over.
+# scripts/other_pythons.sh FOLDER. A missing version is reported and skipped.
 set -euo pipefail
 folder=$1
 ours=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')

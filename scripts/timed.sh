@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command and notes how long it took: scripts/timed.sh FILE NAME COMMAND...
-# The line is printed and added to FILE, from which `make test-all` prints all of them at its end.
+# Runs a command and records its duration: scripts/timed.sh FILE NAME COMMAND...
+# The line is printed and added to FILE; `make test-all` prints all of them at its end.
 set -uo pipefail
 file=$1 name=$2
 shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command with PALIMPSEST_TEST_DATABASE_URL set to a PostgreSQL server of its own, which ends
+# Runs a command with PALIMPSEST_TEST_DATABASE_URL set to a temporary PostgreSQL server, which stops
 # with the command. initdb refuses root, so root runs the server as the user postgres.
 set -euo pipefail
 

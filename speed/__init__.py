@@ -1,9 +1,8 @@
-"""Speed work that can be switched off (`SPEED=0`), apart from what it makes faster.
+"""Optimisations that can be disabled (`SPEED=0`), separate from the code that they speed up.
 
-What each part saves of a whole turn: a message is sent, its reply of five words is streamed. The
-processor's time of the web process and the worker together, and the median time to the first
-words; SQLite, two cores that nothing else used, medians of three runs of 100 turns. Read against
-Django 5.2.
+The effect of each part on a whole turn: a message is sent, and its reply of five words is streamed.
+The CPU time of web process and worker together, and the median time to the first words. Measured
+with SQLite, on two idle cores; medians of three runs of 100 turns. Written for Django 5.2.
 
     all on                               21.0 ms a turn    first words after 19.2 ms
     without `prepared`                   46.5 ms                             36.3 ms
@@ -11,7 +10,7 @@ Django 5.2.
     without `threads`                    28.5 ms                             28.0 ms
     all off                              58.6 ms                             48.0 ms
 
-`prepared` compiles statements once and makes rows quickly, `commits` does not wait for the disk
-where nothing is lost by it, `threads` answers a request in one thread that lasts. `stacks` is for
-long texts alone, with its own measurement.
+`prepared` compiles statements once and creates rows quickly. `commits` does not wait for the disk
+if that loses nothing. `threads` handles a request in one persistent thread. `stacks` is only for
+long texts and has its own measurement.
 """

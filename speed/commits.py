@@ -1,9 +1,8 @@
 """Runs transactions whose commit does not wait for the disk (PostgreSQL's asynchronous commit).
 
-A crash of a process loses nothing of them. A power cut may lose them, but nothing that was
-committed before them. So they are only for work that is done again then: claims, leases, the text
-so far. An accepted message, and what a model was sent and answered, are flushed before anybody is
-told.
+A process crash loses none of them. A power failure may lose them, but nothing that was committed
+earlier. Use them only for work that is repeated in that case: claims, leases, partial text.
+Accepted messages and model requests and replies are flushed before they are reported.
 """
 
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ from django.db import transaction
 
 @contextmanager
 def unflushed() -> Iterator[None]:
-    """Open `transaction.atomic` without the wait; within another transaction that one decides."""
+    """Open `transaction.atomic` without the wait; within another transaction, that one decides."""
     connection = transaction.get_connection()
     if connection.in_atomic_block or not settings.SPEED:
         with transaction.atomic():
             yield
     elif connection.vendor == "sqlite":
-        # SQLite takes this outside a transaction only, and keeps it until it is set again.
+        # SQLite accepts this only outside a transaction, and keeps it until it is set again.
         connection.ensure_connection()
         # Without Django's cursor, which costs more than the statement.
         connection.connection.execute("PRAGMA synchronous = NORMAL")

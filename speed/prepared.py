@@ -1,8 +1,8 @@
-"""Builds statements once and runs them many times, for the few that every reply needs.
+"""Compiles statements once and runs them many times, for the few that every reply needs.
 
-Django builds and compiles a query anew each time it is run, which costs several times what the
-database takes for one row. Here that happens once for each kind of database, and only the values
-change. The compiled statement and the way rows are made are Django's own.
+Django builds and compiles a query each time it runs, which costs several times as much as reading
+one row from the database. Here that happens once per database vendor, and only the values change.
+Compiled statements and row creation are Django's own.
 """
 
 import re
@@ -20,12 +20,12 @@ from django.db.models.expressions import Expression, Value
 from django.db.models.sql import InsertQuery, UpdateQuery
 
 Row = TypeVar("Row", bound=models.Model)
-# Makes a placeholder in a query for the value of that name; durations name their field.
+# Makes a placeholder in a query for the value with that name; durations name their field.
 At = Callable[..., Any]
 
 
 class Placeholder(Expression):
-    """A placeholder in a query for a value that is known when it is run."""
+    """A placeholder in a query for a value that is passed when it runs."""
 
     def __init__(self, name: str, field: "models.Field[Any, Any] | None" = None) -> None:
         super().__init__(output_field=field)
@@ -37,7 +37,7 @@ class Placeholder(Expression):
         return "%s", [self]
 
     def taker(self, vendor: str) -> "Take":
-        """Return the function that converts a value for this kind of database."""
+        """Return the function that converts a value for a database vendor."""
         if self.kind is None:
             return _take_any
         prepare = self.kind.get_db_prep_save
@@ -56,10 +56,10 @@ class Placeholder(Expression):
         return take
 
 
-# Converts a value to one that the database of the connection takes.
+# Converts a value to one that the connection's database accepts.
 Take = Callable[[Any, Any], Any]
 _TEXTS: Mapping[type[Any], type[Any]] = {models.CharField: str, models.TextField: str}
-# By the kind of field: the type whose values Django would check and leave as they are.
+# By field type: the type whose values Django would only validate.
 _AS_IT_IS: Mapping[str, Mapping[type[Any], type[Any]]] = {
     "postgresql": {**_TEXTS, models.UUIDField: UUID},
     "sqlite": {
@@ -84,25 +84,25 @@ def _take_any(value: Any, connection: Any) -> Any:
 
 
 def plainly(values: Mapping[str, Any]) -> At:
-    """Return a maker that puts the values themselves where a query has placeholders."""
+    """Return a maker that puts the values themselves in place of placeholders."""
 
     def at(name: str, field: "models.Field[Any, Any] | None" = None) -> Any:
         value = values[name]
-        # Equal to nothing, as in a compiled statement: a bare None would ask for what is empty.
+        # Equal to nothing, as in a compiled statement: a plain None would become IS NULL.
         return value if field is None and value is not None else Value(value, output_field=field)
 
     return at
 
 
-# A parameter; two percent signs stand for one of the text.
+# A parameter; a doubled percent sign is a literal one.
 FREE = re.compile("(?<!%)%s")
 
 
 def written_out(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Write the statement with its texts and numbers in it, and the parameters that are left.
+    """Put texts and numbers into the statement, and return it with the remaining parameters.
 
-    SQLite finds an index on part of a table only by constants in the statement itself. Where it
-    would have to look at parameters for that, it plans the statement anew each time it is run.
+    SQLite matches a partial index only with constants in the statement. With parameters it would
+    plan the statement again on each run.
     """
     begin, *rest = FREE.split(sql)
     written, left = [begin], []
@@ -120,15 +120,15 @@ def written_out(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 class Compiled:
-    """A statement of one kind of database: its text, and the way its parameters are made."""
+    """A compiled statement for one database vendor: its text, and its parameter converters."""
 
     def __init__(self, sql: str, parameters: Sequence[Any], *, vendor: str) -> None:
         if vendor == "sqlite":
             sql, parameters = written_out(sql, parameters)
         self.sql = sql
-        # In SQLite's own syntax, to which Django's cursor would convert it each time.
+        # In SQLite's syntax; Django's cursor would convert it on each run.
         self.native = FREE.sub("?", sql).replace("%%", "%") if vendor == "sqlite" else ""
-        # The name of a placeholder and its converter, or no name and the parameter itself.
+        # A placeholder's name and its converter, or no name and the parameter itself.
         self.places = [
             (each.name, each.taker(vendor)) if isinstance(each, Placeholder) else ("", each)
             for each in parameters
@@ -144,9 +144,9 @@ class Compiled:
     def run(self, values: Mapping[str, Any], connection: Any) -> Any:
         """Execute the statement and return its cursor.
 
-        On SQLite without Django's cursor, which costs as much as a row: it converts each statement
-        to SQLite's syntax anew. While somebody listens to statements, Django's cursor runs them, so
-        that they are heard.
+        On SQLite it avoids Django's cursor, which costs as much as a row because it converts the
+        statement on each run. If execute wrappers are installed or queries are logged, Django's
+        cursor is used, so that they see the statement.
         """
         parameters = self.filled(values, connection)
         is_watched = connection.execute_wrappers or connection.queries_logged
@@ -161,22 +161,22 @@ class Compiled:
 
 
 class Statement:
-    """One statement, compiled once for each kind of database."""
+    """One statement, compiled once per database vendor."""
 
     def __init__(self) -> None:
         self.compiled: dict[str, Compiled] = {}
 
     def query(self) -> Any:
-        """Return the query to compile, with its placeholders. Raises NotImplementedError here."""
+        """Return the query to compile, with its placeholders. Subclasses must implement it."""
         raise NotImplementedError
 
     def compile(self, connection: Any) -> Compiled:
-        """Compile the statement for the connection's kind of database."""
+        """Compile the statement for the connection's vendor."""
         sql, parameters = self.query().get_compiler(connection=connection).as_sql()
         return Compiled(sql, parameters, vendor=connection.vendor)
 
     def known(self, connection: Any) -> Compiled:
-        """Return the compiled statement; compiled at the first call."""
+        """Return the compiled statement; it is compiled on the first call."""
         known = self.compiled.get(connection.vendor)
         if known is None:
             known = self.compiled[connection.vendor] = self.compile(connection)
@@ -184,10 +184,10 @@ class Statement:
 
 
 class RowReader:
-    """A maker of rows from a query's columns; Django would build its own anew each time."""
+    """Creates rows from a query's columns. Django would build its own reader on each run."""
 
     def __init__(self, compiler: Any) -> None:
-        # Django's own converters; none of them changes an empty column.
+        # Django's own converters; none of them changes a NULL.
         columns = [column[0] for column in compiler.select[: compiler.col_count]]
         self.converters = [
             (position, makers, expression)
@@ -205,11 +205,11 @@ class RowReader:
             self.related = populators(self.klass_info, compiler.select, DEFAULT_DB_ALIAS)
 
     def tuples(self, cursor: Any, connection: Any) -> list[tuple[Any, ...]]:
-        """Return the rows as Python's values."""
+        """Return the rows as Python values."""
         return [tuple(row) for row in self.converted(cursor, connection)]
 
     def models(self, cursor: Any, connection: Any) -> list[Any]:
-        """Return the rows as models, with what was asked for beside them."""
+        """Return the rows as models, with related objects and annotations."""
         found = []
         for row in self.converted(cursor, connection):
             model = self.klass_info["model"].from_db(DEFAULT_DB_ALIAS, self.names, row[self.own])
@@ -221,7 +221,7 @@ class RowReader:
         return found
 
     def converted(self, cursor: Any, connection: Any) -> list[list[Any]]:
-        """Return all rows."""
+        """Return all rows, converted."""
         with connection.wrap_database_errors:
             rows = [list(row[: self.width]) for row in cursor.fetchall()]
         cursor.close()
@@ -236,14 +236,14 @@ class RowReader:
 
 
 class Select(Statement, Generic[Row]):
-    """Reads rows: `build` is given a maker of placeholders and returns the query set."""
+    """Reads rows: `build` gets a maker of placeholders and returns the query set."""
 
     def __init__(self, build: Callable[[At], "models.QuerySet[Row, Any]"]) -> None:
         super().__init__()
         self.build = build
 
     def compile(self, connection: Any) -> Compiled:
-        """Compile the statement, with a maker of rows from its columns."""
+        """Compile the statement, with a row reader for its columns."""
         compiler = self.query().get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         compiled = Compiled(sql, parameters, vendor=connection.vendor)
@@ -251,7 +251,7 @@ class Select(Statement, Generic[Row]):
         return compiled
 
     def query(self) -> Any:
-        """Return the query of the set."""
+        """Return the query of the query set."""
         return self.build(Placeholder).query
 
     def rows(self, **values: Any) -> list[Row]:
@@ -267,7 +267,7 @@ class Select(Statement, Generic[Row]):
         return next(iter(self.rows(**values)), None)
 
     def tuples(self, **values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a set of values."""
+        """Return the rows of a `values_list` query set."""
         if not settings.SPEED:
             return [tuple(row) for row in cast(Any, self.build(plainly(values)))]
         connection = connections[DEFAULT_DB_ALIAS]
@@ -276,7 +276,7 @@ class Select(Statement, Generic[Row]):
 
 
 class Lock(Select[Row]):
-    """Locks rows until the transaction ends, to put transactions in order."""
+    """Locks rows until the transaction ends, to serialise transactions."""
 
     def hold(self, **values: Any) -> None:
         """Wait for the rows. Without row locks (SQLite) the transaction itself is the lock."""
@@ -287,7 +287,7 @@ class Lock(Select[Row]):
 
 
 class Update(Statement):
-    """Sets the named fields of the rows of `build`; `computed` gives those set to an expression."""
+    """Sets the named fields of the rows of `build`; `computed` returns fields with expressions."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class Update(Statement):
         self.computed = computed
 
     def query(self) -> Any:
-        """Return Django's update of the set."""
+        """Return Django's update query for the query set."""
         rows = self.build(Placeholder)
         field = rows.model._meta.get_field  # noqa: SLF001  # Django's documented interface
         query: Any = rows.query.chain(UpdateQuery)
@@ -310,7 +310,7 @@ class Update(Statement):
         return query
 
     def run(self, new: Mapping[str, Any], **where: Any) -> int:
-        """Write the new values; return how many rows there were."""
+        """Write the new values; return the number of rows."""
         if not settings.SPEED:
             at = plainly(where)
             return self.build(at).update(**new, **self.computed(at))
@@ -328,18 +328,18 @@ class Insert(Statement):
         self.model = model
         meta = model._meta  # noqa: SLF001  # Django's documented interface
         self.fields = [f for f in meta.concrete_fields if not isinstance(f, models.AutoField)]
-        # The key's field, where the database makes the key.
+        # The primary key's field, if the database generates it.
         self.made = [f for f in meta.concrete_fields if isinstance(f, models.AutoField)]
 
     def compile(self, connection: Any) -> Compiled:
-        """Compile one statement, which returns the key that the database made."""
+        """Compile one statement, which returns the generated primary key."""
         compiler = self.query().get_compiler(connection=connection)
         compiler.returning_fields = self.made
         sql, parameters = compiler.as_sql()[0]
         return Compiled(sql, parameters, vendor=connection.vendor)
 
     def query(self) -> Any:
-        """Return Django's insert of a row of placeholders."""
+        """Return Django's insert query for a row of placeholders."""
         query = InsertQuery(self.model)
         row = self.model(
             **{field.attname: Placeholder(field.attname, field) for field in self.fields}
@@ -348,7 +348,7 @@ class Insert(Statement):
         return query
 
     def run(self, row: models.Model) -> None:
-        """Write the row, which must be new."""
+        """Insert the row, which must be new."""
         if not settings.SPEED:
             row.save(force_insert=True)
             return
@@ -371,10 +371,10 @@ def _update(model: type[models.Model], fields: tuple[str, ...]) -> Update:
 
 
 def insert(row: models.Model) -> None:
-    """Add the row, as `save(force_insert=True)` would; no signals are sent."""
+    """Insert the row like `save(force_insert=True)`, but without signals."""
     _insert(type(row)).run(row)
 
 
 def save(row: models.Model, *fields: str) -> None:
-    """Write these fields of a stored row, as `save(update_fields=…)` would; no signals are sent."""
+    """Write these fields of a stored row like `save(update_fields=…)`, but without signals."""
     _update(type(row), fields).run({name: getattr(row, name) for name in fields}, key=row.pk)

@@ -1,14 +1,13 @@
-"""Runs long work on a stack of its own, far from the place where calls become slow.
+"""Runs long computations on an empty stack, because calls are slow at some stack depths.
 
-Python (3.11 and later) keeps the frames of its functions in chunks of 16 KiB and gives a chunk back
-as soon as its last frame returns. A loop whose calls happen to cross the end of a chunk asks the
-system for memory at each of them. Where a chunk ends depends on how deep the caller already is, so
-the same text takes two to four times as long from some pages as from others. A thread begins with
-an empty chunk.
+Python (3.11 and later) stores function frames in chunks of 16 KiB and frees a chunk as soon as its
+last frame returns. If the calls of a loop cross the end of a chunk, each of them allocates memory
+from the system. Where a chunk ends depends on the caller's depth, so the same text takes two to
+four times as long from some pages as from others. A new thread starts with an empty chunk.
 
 Measured: the worst table of 32,000 characters, rendered from every sixth depth between 0 and 126,
-takes 0.8 to 1.2 s of the processor, and 2.9 to 3.8 s at the last two; in a thread 0.8 to 1.2 s from
-each of them. The thread itself costs 0.1 ms.
+takes 0.8 to 1.2 s of CPU, but 2.9 to 3.8 s at the last two depths. In a thread it takes 0.8 to
+1.2 s from each depth. The thread itself costs 0.1 ms.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def on_empty_stack(function: Callable[[], Result]) -> Result:
-    """Return what a function returns, called in a thread made for it; it may use no database."""
+    """Call a function in a new thread and return its result; it must not use the database."""
     if not settings.SPEED:
         return function()
     with ThreadPoolExecutor(1, thread_name_prefix="empty-stack") as thread:

@@ -1,13 +1,12 @@
-"""Answers each request in one thread that lasts, without switches between thread and event loop.
+"""Handles each request in one persistent thread, without switches between thread and event loop.
 
 Views and middleware here are synchronous, and each switch between a thread and the event loop costs
-more than most of them do: Django switches some fifteen times for one request. This handler answers
-a request without a switch, in one thread, and only the content of an event stream comes from the
-loop.
+more than most of them do. Django switches about fifteen times per request. This handler answers a
+request without a switch, in one thread; only the content of an event stream comes from the loop.
 
-Django also gives each request a thread of its own, made for it and ended with it, and with the
-thread goes its database connection: opening one costs more than most requests do. These threads
-last, one request in one thread, so that connections last too.
+Django also creates a thread for each request and ends it with the request. Its database connection
+is closed with it, and opening one costs more than most requests. These threads are persistent, one
+request in one thread at a time, so connections are too.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class RequestThread:
-    """One of the threads, and the number of requests it has to do."""
+    """One of the threads, and the number of its pending requests."""
 
     def __init__(self, number: int) -> None:
         self.executor = ThreadPoolExecutor(1, thread_name_prefix=f"request-{number}")
@@ -37,7 +36,7 @@ class RequestThread:
 
 
 class RequestScope:
-    """A place for the work on one request: its thread, and its state there and in the loop."""
+    """The state of one request: its thread, and its data there and in the loop."""
 
     def __init__(self, thread: RequestThread) -> None:
         self.thread = thread
@@ -55,7 +54,7 @@ class RequestScope:
             self.thread.waiting -= 1
 
     def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Start a task of the loop, whose calls into a thread lead into this one."""
+        """Start a task in the loop whose calls into a thread use this thread."""
 
         async def in_thread() -> None:
             async with ThreadSensitiveContext(executor=self.thread.executor):
@@ -65,16 +64,16 @@ class RequestScope:
 
 
 class LastingThreads(ASGIHandler):
-    """A handler that runs the whole of a request in the first of the threads that is free."""
+    """A handler that runs a whole request in the least busy thread."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Replaces the asynchronous chain that Django's handler has just made.
+        # Replaces the asynchronous middleware chain that Django's handler has just built.
         self.load_middleware(is_async=False)
         self.threads = [RequestThread(number) for number in range(THREADS)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Handle one HTTP request; anything else is refused as Django refuses it."""
+        """Handle one HTTP request; other protocols are refused as in Django."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
@@ -98,7 +97,7 @@ class LastingThreads(ASGIHandler):
     def answer(self, scope: Any, body: Any) -> HttpResponseBase:
         """Return the response to one request.
 
-        A complete one is closed here: it has nothing left to send from the loop.
+        A complete response is closed here, because the loop has nothing left to do for it.
         """
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
@@ -108,7 +107,8 @@ class LastingThreads(ASGIHandler):
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if response.streaming:
-            # The request goes on for minutes; its thread has others, and the pool few connections.
+            # A stream lasts for minutes, its thread has other requests, and the pool has few
+            # connections.
             close_old_connections()
         else:
             response.close()
@@ -117,7 +117,7 @@ class LastingThreads(ASGIHandler):
     async def stream(
         self, response: HttpResponseBase, place: "RequestScope", receive: Any, send: Any
     ) -> None:
-        """Send until the stream or its client ends; the stream learns of that by cancellation."""
+        """Send until the stream or its client ends; the stream is cancelled in that case."""
         sending = place.begin(self.send_response(response, send))
         leaving = asyncio.create_task(receive())
         try:

@@ -1,8 +1,8 @@
-// The policy editor: a link to a field opens the group that it is in, and what is typed while the
-// form is on its way back stays. Everything else is HTMX, and the page works without either.
+// Policy editor: a link to a field opens its group, and text typed while the form reloads is kept.
+// Everything else uses htmx, and the page works without scripts.
 "use strict";
 
-// What was changed since the last request for the whole form was sent, by name.
+// Fields changed since the last request for the whole form, by name.
 const typed = new Map();
 
 function valueOf(field) {
@@ -14,6 +14,14 @@ document.addEventListener("input", (event) => {
   if (field.id && field.closest("#policy-editor") && field.name !== "strategy") {
     typed.set(field.id, field);
   }
+});
+
+// The error about a missing name no longer applies once there is one.
+document.addEventListener("input", ({ target }) => {
+  const row = target.closest("#policy-editor .policy-field.errors");
+  if (!row || !target.value || !target.required) return;
+  row.querySelector(".errorlist")?.remove();
+  row.classList.remove("errors");
 });
 
 document.addEventListener("htmx:beforeRequest", (event) => {
@@ -36,6 +44,29 @@ document.addEventListener("htmx:afterSettle", () => {
   }
 });
 
+// A button waits for the requests before it, and one of these may replace the button: htmx then
+// drops its request. The button in its place is clicked instead.
+let waiting = null;
+
+document.addEventListener("click", ({ target }) => {
+  waiting = target.closest("#policy-editor button[hx-post]") ?? waiting;
+}, true);
+
+document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  if (detail.elt === waiting) waiting = null;
+});
+
+document.addEventListener("htmx:afterSettle", () => {
+  if (!waiting || waiting.isConnected) return;
+  const { name, value } = waiting;
+  waiting = null;
+  // Later: the request that has just been answered still holds the queue.
+  setTimeout(() => {
+    const buttons = [...document.querySelectorAll("#policy-editor button[hx-post]")];
+    buttons.find((one) => one.name === name && one.value === value)?.click();
+  });
+});
+
 function openWhere(id) {
   const found = id && document.getElementById(id);
   for (let part = found && found.parentElement; part; part = part.parentElement) {
@@ -45,7 +76,7 @@ function openWhere(id) {
   }
   if (found) {
     found.scrollIntoView({ block: "center" });
-    // Several boxes are one field: the first that is ticked, or the first.
+    // Several checkboxes share a name: use the first checked one, otherwise the first.
     const one = found.matches("div") ? found.querySelector(":checked") ?? found.querySelector("input") : found;
     one?.focus({ preventScroll: true });
   }

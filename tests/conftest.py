@@ -1,4 +1,4 @@
-"""Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
+"""Shared fixtures: Alice owns the chat, Bob has access to shared chats, Charlie has no access."""
 
 import importlib
 import shutil
@@ -26,10 +26,10 @@ from tests.faults.halves import EVERY_ROW
 from tests.faults.harness import new_folder
 from tests.faults.stores import Cluster
 
-# So that its assertions say what they found, as those of a test do.
+# So that its assertions show their values in failures, like those of a test.
 pytest.register_assert_rewrite("tests.faults.promises")
 
-# How many examples of each property; `make test-all` asks for the second.
+# Number of examples for each property; `make test-all` uses the second.
 for name, examples in (("short", 40), ("whole", 300)):
     settings.register_profile(
         name,
@@ -40,13 +40,13 @@ for name, examples in (("short", 40), ("whole", 300)):
     )
 settings.load_profile("short")
 
-# Django leaves connections to a database in memory open, because closing the last one would delete
-# the database. Those of other threads are closed: Python 3.13 warns where one is not.
+# Django leaves connections to an in-memory database open, because closing the last one would delete
+# the database. Connections of other threads are closed here: Python 3.13 warns about open ones.
 _close = SQLite.close
 
 
 def close_own_connection(connection: SQLite) -> None:
-    """Close a connection; one to a database in memory only outside the main thread."""
+    """Close a connection. An in-memory database is closed only outside the main thread."""
     own = threading.get_ident()
     # Django has no public name for the thread of a connection.
     is_own = connection._thread_ident == own  # type: ignore[attr-defined]
@@ -57,16 +57,16 @@ def close_own_connection(connection: SQLite) -> None:
         _close(connection)
 
 
-# Replaces the method for all tests, which the types of Django do not foresee.
+# Replaces the method for all tests, which Django's types do not allow.
 SQLite.close = close_own_connection  # type: ignore[assignment,method-assign]
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what starts processes; two tests do so in the short form all the same.
+    """Mark tests that start processes as slow, except two that are part of the short run.
 
-    What is marked `whole` belongs to the full form of a long programme, which `make whole` runs.
+    Tests marked `whole` belong to the full form of a long program, which `make whole` runs.
     """
     if not EVERY_ROW:
         left_out = [item for item in items if item.get_closest_marker("whole")]
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A PostgreSQL server of the tests' own, for those whose processes need one."""
+    """A PostgreSQL server for tests whose processes need one."""
     folder = new_folder()
     server = Cluster(folder)
     yield server
@@ -89,19 +89,22 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def own_checkpoint_file(settings: Settings, tmp_path: Path) -> None:
-    """A file of its own for each test: the database forgets its checkpoints, a file would not."""
+    """A checkpoint file for each test, because it would survive the rollback of the database."""
     settings.LEDGER_CHECKPOINT_FILE = str(tmp_path / "ledger_checkpoint")
 
 
 @pytest.fixture
 def now() -> datetime:
-    """A fixed time for everything that takes the clock as an argument."""
+    """A fixed time for functions that take the clock as an argument."""
     return NOON
 
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
-    """The tasks that would have gone to the broker; tests that want a real one start it."""
+    """Record the tasks instead of sending them to the broker.
+
+    Tests with a real broker override it.
+    """
     tasks: list[tuple[str, dict[str, str]]] = []
     monkeypatch.setattr(
         queue, "publish", lambda task, arguments, **_: tasks.append((task, arguments))
@@ -111,7 +114,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
 
 @pytest.fixture(autouse=True)
 def full_buckets() -> None:
-    """Empty the counts of requests: the next test has people with the same ids."""
+    """Reset the rate limit counters: the next test has people with the same ids."""
     rates.REQUESTS.clear()
     rates.MESSAGES.clear()
     rates.WARM_UPS.clear()
@@ -120,37 +123,37 @@ def full_buckets() -> None:
 
 @pytest.fixture(autouse=True)
 def no_webhooks() -> None:
-    """Nobody asks for them in each test; one that makes a webhook makes them known."""
+    """Disable webhooks by default. A test that creates a webhook enables them."""
     outbox.SUBSCRIBERS.know((), seconds=3600)
 
 
 @pytest.fixture
 def counter() -> ApproximateCounter:
-    """Counts without the vocabulary, which takes a second to load."""
+    """A token counter without the vocabulary, which takes a second to load."""
     return ApproximateCounter()
 
 
 @pytest.fixture
 def alice(db: None) -> User:
-    """Owns what the test is about."""
+    """The owner of the test's chats."""
     return User.objects.create_user("alice")
 
 
 @pytest.fixture
 def bob(db: None) -> User:
-    """May see what is shared with him."""
+    """A person who can see chats shared with him."""
     return User.objects.create_user("bob")
 
 
 @pytest.fixture
 def charlie(db: None) -> User:
-    """May not see anything of Alice's."""
+    """A person without access to anything of Alice's."""
     return User.objects.create_user("charlie")
 
 
 @pytest.fixture
 def demo_model(db: None) -> ModelSpec:
-    """The model that needs nothing, as the default."""
+    """The demo model, which needs no server, as the default."""
     ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
     model, _ = ModelSpec.objects.get_or_create(
         slug="demo",
@@ -180,7 +183,10 @@ def on_ledger(statements: str) -> None:
 
 @pytest.fixture
 def ledger_guarded_again(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Set up before the database, so it is over after its flush: then the triggers stand again."""
+    """Restore the triggers after the flush.
+
+    Set up before the database, so it is torn down later.
+    """
     yield
     with django_db_blocker.unblock():
         on_ledger("CREATE")
@@ -189,6 +195,9 @@ def ledger_guarded_again(django_db_setup: None, django_db_blocker: Any) -> Itera
 
 @pytest.fixture
 def transactional_ledger(ledger_guarded_again: None, transactional_db: None) -> Iterator[None]:
-    """A database that other threads and processes see; the flush after it may empty the ledger."""
+    """A database visible to other threads and processes.
+
+    The flush after the test may empty the ledger.
+    """
     yield
     on_ledger("DROP")

@@ -1,4 +1,4 @@
-"""Loaded before Django's settings: tests keep their data in a folder of their own."""
+"""Sets the test environment before Django's settings load: data goes to a temporary folder."""
 
 import atexit
 import os
@@ -11,9 +11,9 @@ atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 os.environ["PALIMPSEST_DATA"] = _folder
 os.environ["PALIMPSEST_TESTING"] = "1"
 os.environ.setdefault("LOG_LEVEL", "WARNING")
-# Nothing listens there: a test that needs a broker starts its own.
+# No server listens there: a test that needs a broker starts one.
 os.environ["REDIS_URL"] = f"unix://{_folder}/no-broker.sock"
-# The same tests on PostgreSQL: name a server on which a test database may be made.
+# Run the same tests on PostgreSQL: name a server on which a test database can be created.
 _database = os.environ.pop("PALIMPSEST_TEST_DATABASE_URL", "")
 for _name in (
     "DATABASE_URL",

@@ -1,6 +1,6 @@
-"""`pytest --invariants`: which test holds which law of the context engine.
+"""`pytest --invariants`: print which test checks which invariant of the context engine.
 
-A test holds a law by its name, `test_inv_NN_…`. The run fails on a number that is no law.
+A test claims an invariant by its name, `test_inv_NN_…`. The run fails on an unknown number.
 """
 
 import re
@@ -84,12 +84,12 @@ _NAME = re.compile(r"test_inv_?(\d+)")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that prints the table instead of running tests."""
+    """Add the option that prints the table instead of running tests."""
     parser.addoption("--invariants", action="store_true", help="list laws and tests")
 
 
 def holders(items: list[pytest.Item]) -> dict[int, set[str]]:
-    """The tests of each number, parametrised ones once."""
+    """The tests of each number; parametrised tests count once."""
     found: dict[int, set[str]] = defaultdict(set)
     for item in items:
         match = _NAME.match(item.name)
@@ -100,7 +100,7 @@ def holders(items: list[pytest.Item]) -> dict[int, set[str]]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Print the table, when asked, and refuse numbers that are no law."""
+    """Print the table on request, and fail on unknown numbers."""
     if not config.getoption("--invariants"):
         return
     found = holders(items)

@@ -1,6 +1,6 @@
-"""Verifies the ledger after each test that left something erased.
+"""Verifies the ledger after each test that leaves erased content.
 
-A test that tampers with rows says so with its marker. Others pay for two queries.
+A test that tampers with rows has a marker. The check costs other tests two queries.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _DATABASE = {"db", "transactional_db", "transactional_ledger"}
 
 
 def uses_database(item: pytest.Item) -> bool:
-    """Return True if the test has the database of the tests."""
+    """Return True if the test uses the test database."""
     if item.get_closest_marker("tampers"):
         return False
     fixtures = _DATABASE.intersection(getattr(item, "fixturenames", ()))
@@ -19,7 +19,7 @@ def uses_database(item: pytest.Item) -> bool:
 
 
 def breaks_after_erasure() -> list[str]:
-    """Return what the verification finds where a receipt or a summary is marked as erased."""
+    """Return the verification's result if a receipt or a summary is marked as erased."""
     # Django is not set up when plugins are loaded.
     from django.db import connection  # noqa: PLC0415  # settings come first
 
@@ -31,14 +31,14 @@ def breaks_after_erasure() -> list[str]:
     rows = (Receipt.objects, Compaction.objects)
     if not any(some.exclude(erased_at=None).exists() for some in rows):
         return []
-    # Rows that a test made by hand have no row of the ledger.
-    breaks = [found for found in ledger.verify() if not found.reason.startswith("no row ")]
+    # Rows that a test created directly have no ledger entry.
+    breaks = [found for found in ledger.verify() if not found.reason.startswith("no ledger entry ")]
     return [f"{found.scope}: {found.reason}" for found in breaks]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Verify before the test's rows are rolled back; a test that failed is left alone."""
+    """Verify before the test's rows are rolled back. Skip failed tests."""
     yield
     if uses_database(item):
         found = breaks_after_erasure()

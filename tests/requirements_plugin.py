@@ -1,10 +1,9 @@
-"""`pytest --requirements`: which test holds which requirement, and what is still open.
+"""`pytest --requirements`: print which test covers which requirement, and which are open.
 
-Every requirement has an id (`tests/landed.toml` lists them all, with the people who asked for it).
-A test claims one by `@pytest.mark.requirement("S0.3")`, or by
-`@pytest.mark.requirement("S0.3", by="admin")` when it goes through that person's door; such a test
-fails when it asks for no address behind that door. The run fails on an unknown id, and on an id
-that is called landed and that no test holds for each of its people.
+Every requirement has an id (`tests/landed.toml` lists them all, with the roles that need it). A
+test claims one with `@pytest.mark.requirement("S0.3")`. With `@pytest.mark.requirement("S0.3",
+by="admin")` it claims it for that role. Such a test fails if it requests no URL of that role's
+pages. The run fails on an unknown id, and on a landed id that has no test for one of its roles.
 """
 
 import tomllib
@@ -18,13 +17,13 @@ from typing import Any
 import pytest
 
 LANDED = Path(__file__).parent / "landed.toml"
-# Where the addresses of a person's pages begin; a user has all others.
+# Prefixes of the URLs of each role's pages; a user has all others.
 DOORS = {"admin": "/admin/", "auditor": "/admin/", "integrator": "/api/"}
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A test that says it holds a requirement; `by` names the person whose door it takes."""
+    """The test's claim of a requirement; `by` names the role whose pages it uses."""
 
     test: str
     by: str = ""
@@ -36,13 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def people() -> dict[str, list[str]]:
-    """Return every id in its order, each with the people who asked for it."""
+    """Return every id in its order, each with its roles."""
     found: dict[str, list[str]] = tomllib.loads(LANDED.read_text(encoding="utf-8"))["people"]
     return found
 
 
 def known() -> tuple[list[str], set[str]]:
-    """Return every id in its order, and the ones that are called landed."""
+    """Return every id in its order, and the landed ids."""
     return list(people()), set(tomllib.loads(LANDED.read_text(encoding="utf-8"))["landed"])
 
 
@@ -57,7 +56,7 @@ def claims(items: list[pytest.Item]) -> dict[str, list[Claim]]:
 
 
 def faults(found: dict[str, list[Claim]]) -> list[str]:
-    """Say what is wrong with the claims; nothing when nothing is."""
+    """Return the errors in the claims, or an empty list."""
     every, landed = people(), known()[1]
     unknown = [f"{name} is no requirement: {found[name]}" for name in found if name not in every]
     strange = [
@@ -80,14 +79,14 @@ def faults(found: dict[str, list[Claim]]) -> list[str]:
 
 
 def holds(claim: Claim, person: str) -> bool:
-    """Tell whether a claim counts for a person: a developer's door is any test."""
+    """Return True if a claim counts for a role. Any test counts for a developer."""
     return person == "developer" or (
         claim.by == person and not claim.test.startswith("tests/engine/")
     )
 
 
 def behind(path: str, person: str) -> bool:
-    """Tell whether an address is behind a person's door."""
+    """Return True if a URL belongs to a role's pages."""
     if person in DOORS:
         return path.startswith(DOORS[person])
     return not path.startswith(tuple(DOORS.values()))
@@ -95,7 +94,7 @@ def behind(path: str, person: str) -> bool:
 
 @contextmanager
 def through_doors(named: set[str]) -> Iterator[None]:
-    """Fail unless something is asked for behind the door of each of these people."""
+    """Fail unless a URL of each of these roles is requested."""
     from django.core.signals import request_started  # noqa: PLC0415 - settings come first
 
     paths: list[str] = []
@@ -114,7 +113,10 @@ def through_doors(named: set[str]) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Hold a test to the doors it claims; what it asks of another process cannot be seen here."""
+    """Check that a test requests the URLs of the roles it claims.
+
+    Requests to other processes do not count.
+    """
     named = {mark.kwargs.get("by", "") for mark in item.iter_markers("requirement")} - {""}
     if not named or item.get_closest_marker("processes"):
         return (yield)
@@ -124,7 +126,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Print the table and judge the claims, when asked."""
+    """Print the table and check the claims on request."""
     if not config.getoption("--requirements"):
         return
     found = claims(items)

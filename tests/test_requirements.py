@@ -1,4 +1,4 @@
-"""The table of requirements judges claims: an unknown id and a missing door both fail."""
+"""The requirements table rejects unknown ids and claims without requests to the role's pages."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.requirements_plugin import Claim, behind, faults, known, people, thro
 
 
 def whole() -> dict[str, list[Claim]]:
-    """Return claims that leave nothing to say."""
+    """Return claims without errors."""
     return {
         name: [Claim("tests/a.py", "" if person == "developer" else person) for person in asking]
         for name, asking in people().items()

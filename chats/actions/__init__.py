@@ -1,1 +1,1 @@
-"""The actions of people on a chat: create, branch, mark, correct, erase."""
+"""The actions of people on a chat: create, branch, mark, edit, erase."""

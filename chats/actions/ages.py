@@ -1,7 +1,7 @@
-"""Says what is older than its policies let it be: for the runs of retention, and for their preview.
+"""Finds messages older than their retention period, for retention runs and their preview.
 
-A message's age counts from the time at which it was said. The shortest time of all policies that
-apply to a chat holds.
+A message's age counts from when it was written. If several policies apply to a chat, the shortest
+period wins.
 """
 
 import uuid
@@ -18,9 +18,9 @@ from chats.record.ageing import FIELD, is_limited
 from contextpolicy import holds, resolution
 from contextpolicy.models import PolicyAssignment
 
-# The chats that are looked at together.
+# Chats examined together.
 PAGE = 200
-# A preview looks at so many chats that some policy lets grow old, and names so many people.
+# Limits of a preview: chats examined, and people listed.
 MOST_CHATS = 20_000
 MOST_PEOPLE = 100
 
@@ -37,10 +37,10 @@ class PersonDue:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPreview:
-    """The messages that a run would erase if it began now.
+    """The messages that a run would erase if it started now.
 
-    `looked_at`: so many chats; `is_all`: no chat was left out; `people`: those with
-    most messages first; `more_people`: so many are not named.
+    `looked_at` is the number of chats examined; `is_all`: no chat was left out; `people` are those
+    with the most messages, first; `more_people` is the number of people not listed.
     """
 
     looked_at: int
@@ -55,7 +55,7 @@ class RetentionPreview:
 
 
 def days_for(chat: Chat) -> int | None:
-    """Return after how many days messages of a chat are erased; None: they stay."""
+    """Return a chat's retention period in days. None: messages are kept."""
     layers = resolution.layers_for(
         user_id=chat.owner_id, chat_id=chat.pk, agent_policy=asked_policy(chat)
     )
@@ -64,9 +64,9 @@ def days_for(chat: Chat) -> int | None:
 
 
 def days_of_new(user: AbstractBaseUser, *, now: datetime) -> int | None:
-    """Return after how many days messages of a new chat of a person are erased.
+    """Return the retention period in days for a person's new chat.
 
-    None: they stay, because no policy says so or a legal hold covers the person.
+    None: messages are kept, because no policy limits their age or a legal hold covers the person.
     """
     if not is_limited() or holds.held(now=now).covers(owner_id=user.pk, chats=[]):
         return None
@@ -75,7 +75,7 @@ def days_of_new(user: AbstractBaseUser, *, now: datetime) -> int | None:
 
 
 def days_of(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
-    """Return after how many days messages are erased, for the chats in which they are."""
+    """Return the retention periods in days, for the chats that have one."""
     ids = [chat.pk for chat in chats]
     own = set(PolicyAssignment.objects.filter(chat_id__in=ids).values_list("chat_id", flat=True))
     of_people: dict[int, int | None] = {}
@@ -93,26 +93,29 @@ def days_of(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
 
 
 def too_old(chats: Collection[uuid.UUID], *, days: int, now: datetime) -> QuerySet[Message]:
-    """Return the messages of chats that are older than so many days, but not the erased ones."""
+    """Return the messages of chats that are older than `days`, except erased ones."""
     until = now - timedelta(days=days)
     return Message.objects.filter(branch__chat__in=chats, erased_at=None, created_at__lte=until)
 
 
 def has_younger(chat: Chat, *, days: int, now: datetime) -> bool:
-    """Tell whether a chat has messages that are not so old yet."""
+    """Return True if a chat has messages that are not older than `days`."""
     since = now - timedelta(days=days)
     rows = Message.objects.filter(branch__chat=chat, erased_at=None, created_at__gt=since)
     return rows.exists()
 
 
 def page_after(place: uuid.UUID | None) -> list[Chat]:
-    """Return the next chats by their ids."""
+    """Return the next page of chats by id."""
     rows = Chat.objects.order_by("pk").only("pk", "owner", "policy")
     return list((rows.filter(pk__gt=place) if place else rows)[:PAGE])
 
 
 def due_in(chats: Sequence[Chat], *, now: datetime) -> dict[uuid.UUID, tuple[int, datetime]]:
-    """Return how many messages of each chat are due, and the oldest time; only where some are."""
+    """Return the number of due messages and the oldest time per chat.
+
+    Only chats with due messages.
+    """
     by_days: dict[int, list[uuid.UUID]] = {}
     for pk, days in days_of(chats).items():
         by_days.setdefault(days, []).append(pk)
@@ -125,7 +128,7 @@ def due_in(chats: Sequence[Chat], *, now: datetime) -> dict[uuid.UUID, tuple[int
 
 
 def pages() -> Iterator[list[Chat]]:
-    """Yield all chats, page by page; none where no policy limits the age of messages."""
+    """Yield all chats, page by page. Yields none if no policy limits the age of messages."""
     place = None
     while is_limited() and (page := page_after(place)):
         yield page
@@ -133,7 +136,7 @@ def pages() -> Iterator[list[Chat]]:
 
 
 def preview(*, now: datetime) -> RetentionPreview:
-    """Count what a run would erase; what a legal hold covers is counted apart."""
+    """Count what a run would erase. Content under a legal hold is counted separately."""
     held = holds.held(now=now)
     looked_at, held_chats, held_messages = 0, 0, 0
     of_people: dict[int, list[tuple[int, datetime]]] = {}
@@ -165,7 +168,7 @@ def preview(*, now: datetime) -> RetentionPreview:
 
 
 def people_of(found: Mapping[int, Sequence[tuple[int, datetime]]]) -> list[PersonDue]:
-    """Name the people with most messages that are due, by what was found in each of their chats."""
+    """Return the people with the most due messages, from the counts of their chats."""
     counted = {owner: sum(messages for messages, _ in chats) for owner, chats in found.items()}
     most = sorted(found, key=lambda owner: (-counted[owner], owner))[:MOST_PEOPLE]
     names = dict(User.objects.filter(pk__in=most).values_list("pk", "username"))

@@ -1,4 +1,4 @@
-"""Shows auditors the words of a call of somebody's chat: never before the ledger has it."""
+"""Shows auditors the content of a call. The ledger records it first."""
 
 import uuid
 from datetime import datetime
@@ -11,7 +11,7 @@ from chats.record import reading
 
 
 def receipt_of(receipt_id: uuid.UUID) -> Receipt:
-    """Return the receipt of a call in anybody's chat. Raises `NotFound`."""
+    """Return the receipt of a call in any person's chat. Raises `NotFound`."""
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     row = rows.filter(pk=receipt_id).first()
     if row is None:
@@ -20,7 +20,7 @@ def receipt_of(receipt_id: uuid.UUID) -> Receipt:
 
 
 def summary_of(compaction_id: uuid.UUID) -> Compaction:
-    """Return a compaction of anybody's chat. Raises `NotFound`."""
+    """Return a compaction of any person's chat. Raises `NotFound`."""
     rows = Compaction.objects.select_related("effective_policy", "branch")
     row = rows.filter(pk=compaction_id).first()
     if row is None:
@@ -29,9 +29,11 @@ def summary_of(compaction_id: uuid.UUID) -> Compaction:
 
 
 def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") -> AsSent:
-    """Return what a call was sent, for a file where `form` names one; the ledger has it first.
+    """Return the prompt of a call, or its file if `form` names one.
 
-    Raises `ReadingNotOpen` where nobody said why the chat is read.
+    Recorded in the ledger first.
+
+    Raises `ReadingNotOpen` if the auditor gave no reason.
     """
     chat_id = receipt.turn.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
@@ -41,7 +43,7 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
         call={"receipt": str(receipt.pk)},
         actor=actor,
         now=now,
-        # One that cannot be given whole is no file.
+        # An incomplete request cannot be a file.
         form="" if sent.found.fault else form,
     )
     return sent
@@ -50,17 +52,17 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 def read_summary_request(
     row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return what a summariser was asked, for a file where `form` names one.
+    """Return a summary request, or its file if `form` names one.
 
-    The ledger has it first.
+    Recorded in the ledger first.
 
-    Raises `ReadingNotOpen` where nobody said why the chat is read, and `NoSuchCall`.
+    Raises `ReadingNotOpen` if the auditor gave no reason, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
     found = beside_the_call_before(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
-    # One that cannot be given whole is no file.
+    # An incomplete request cannot be a file.
     form = form if found.file else ""
     reading.note_read(chat_id=chat_id, call=call, actor=actor, now=now, form=form)
     return found

@@ -1,8 +1,8 @@
-"""Branches off from a message: edit it, ask for another reply, or continue behind it.
+"""Branches from a message: edit it, request another reply, or continue after it.
 
-Nothing said is ever changed: each of them is a new branch that shares the path up to a message. It
-starts with the newest summary whose messages all stand on that path, so that no message left behind
-lives on in a summary.
+Existing messages are never changed: each action creates a branch that shares the path up to a
+message. The branch starts with the newest summary whose messages are all on that path, so that no
+summary contains messages from outside.
 """
 
 import uuid
@@ -11,6 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import USABLE, chain, is_true, is_visible, settle
 from chats.ground.refusals import NotFound, Refusal
@@ -31,33 +32,35 @@ class TooManyBranches(Refusal):
 
     code = "too_many_branches"
     status = 409
-    sentence = "This chat has {limit} branches and takes no more. Continue in a new chat."
+    sentence = gettext_noop(
+        "This chat has reached its limit of {limit} branches. Continue in a new chat."
+    )
 
 
 class StillWaiting(Refusal):
-    """The message still waits and has no place to branch from."""
+    """The message is waiting and has no seq to branch from."""
 
     code = "still_waiting"
     status = 409
-    sentence = "This message still waits for its turn. Try again once the reply has begun."
+    sentence = gettext_noop("This message is waiting for its reply to start. Try again after that.")
 
 
 class NotAUserMessage(Refusal):
-    """The message was written by a model or a member of a team, so it cannot be edited."""
+    """The message was written by a model or a team member, so it cannot be edited."""
 
     code = "not_a_user_message"
     status = 409
-    sentence = (
-        "Only your own messages can be edited. Ask for another reply, or branch off from this one."
+    sentence = gettext_noop(
+        "Only your own messages can be edited. Regenerate the reply, or branch from this message."
     )
 
 
 class NotAReply(Refusal):
-    """The message is not a model's, so no other reply can be asked for."""
+    """The message is not a model's reply, so it cannot be regenerated."""
 
     code = "not_a_reply"
     status = 409
-    sentence = "Only a reply can be asked for again. Edit the message instead."
+    sentence = gettext_noop("Only a reply can be regenerated. Edit the message instead.")
 
 
 class MessageGone(Refusal):
@@ -65,7 +68,7 @@ class MessageGone(Refusal):
 
     code = "message_erased"
     status = 409
-    sentence = "This message was erased; nothing can begin from it."
+    sentence = gettext_noop("This message was erased, so you cannot branch from it.")
 
 
 def edit(
@@ -77,10 +80,10 @@ def edit(
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
 ) -> Accepted:
-    """Say a message in other words: a new branch from the message before it, and its turn.
+    """Edit a message: create a branch from the message preceding it, with a new turn.
 
-    Raises `NotAUserMessage`, `StillWaiting`, `MessageGone`, `TooManyBranches`, and what
-    `turns.start.start` raises.
+    Raises `NotAUserMessage`, `StillWaiting`, `MessageGone`, `TooManyBranches`, and the refusals of
+    `turns.start.start`.
     """
     chat_id = message.branch.chat_id
     keyed = IdempotentRequest(user=user, route=f"edit:{message.pk}", key=idempotency_key, body=text)
@@ -99,12 +102,19 @@ def edit(
 
 
 def is_own(message: Message) -> bool:
-    """Tell whether the chat's owner said the message; what a team's member said is theirs."""
+    """Return True if the chat's owner wrote the message themselves, not as a team member."""
     return message.role == Message.Role.USER and message.speaker is None
 
 
-@transaction.atomic
 def regenerate(
+    *, user: AbstractBaseUser, message: Message, now: datetime, play_on: bool = False
+) -> Turn:
+    """Request another reply and return its turn. Raises the same as `regenerate_once`."""
+    return regenerate_once(user=user, message=message, now=now, play_on=play_on).turn
+
+
+@transaction.atomic
+def regenerate_once(
     *,
     user: AbstractBaseUser,
     message: Message,
@@ -112,13 +122,12 @@ def regenerate(
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
     play_on: bool = False,
-) -> Turn:
-    """Ask for another reply, on a branch that ends with the question of the first.
+) -> Accepted:
+    """Request another reply, on a branch that ends with the question of the first one.
 
-    An agent of a team replies again in its place in the round, alone or, with `play_on`, followed
-    by those who followed it then. Raises `NotAReply`, `StillWaiting`, `MessageGone`,
-    `TooManyBranches`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what
-    `turns.start.caused_turn` raises.
+    A team's agent replies again at its position in the round, alone or, with `play_on`, followed by
+    the same agents as before. Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of `turns.start.caused_turn`.
     """
     keyed = IdempotentRequest(
         user=user,
@@ -129,15 +138,15 @@ def regenerate(
     chat, message = locked(message.branch.chat_id, message)
     known = keyed.find(now=now)
     if known:
-        return recall(known).turn
+        return recall(known)
     if message.role != Message.Role.ASSISTANT or message.turn is None:
         raise NotAReply
     question, cause = asked(message, turn=message.turn)
     is_agent = message.turn.agent_id is not None
-    # What a turn took up is not of its reply: it stays before the other one.
+    # User messages that the turn accepted later stay before the new reply.
     own = message.turn.messages.filter(seq__isnull=False).exclude(role=Message.Role.USER)
     first = own.order_by("seq").first() or message
-    # An agent's question is the opening of its round, which may stand on a branch before this one.
+    # An agent's question is its round's opening, which may be on a parent branch.
     at = message if is_agent or question is None else question
     fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1
     branch = open_branch(chat, at=at, fork_seq=fork_seq, cause="regenerate", user=user, now=now)
@@ -147,7 +156,7 @@ def regenerate(
         user=user, chat=chat, branch_id=branch.pk, cause=cause | taken, now=now, api_key=api_key
     )
     keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
-    return turn
+    return Accepted(message=message, turn=turn, repeated=False)
 
 
 def asked(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
@@ -178,7 +187,7 @@ def branch_from(*, user: AbstractBaseUser, message: Message, now: datetime) -> B
 def choose_branch(
     *, user: AbstractBaseUser, chat: Chat, branch_id: uuid.UUID, now: datetime
 ) -> Branch:
-    """Continue in another branch of the chat. Raises `NotFound`."""
+    """Switch to another branch of the chat. Raises `NotFound`."""
     chat = chat_to_write_in(chat.pk)
     branch = Branch.objects.filter(pk=branch_id, chat=chat).first()
     if branch is None:
@@ -191,10 +200,11 @@ def choose_branch(
 
 
 def locked(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
-    """Lock the message's chat, and its owner, and return both as they are now.
+    """Lock the message's chat and its owner, and return chat and message as they are now.
 
-    A branch is told to the ledger before its message is accepted, which counts the owner's replies:
-    the owner is locked before the ledger, as everywhere. Raises `StillWaiting` and `MessageGone`.
+    A new branch is recorded in the ledger before its message is accepted, which counts the owner's
+    replies. The owner is therefore locked before the ledger, as everywhere. Raises `StillWaiting`
+    and `MessageGone`.
     """
     chat = chat_to_write_in(chat_id)
     PERSON_LOCK.hold(owner=chat.owner_id)
@@ -210,7 +220,7 @@ def locked(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
 def open_branch(
     chat: Chat, *, at: Message, fork_seq: int, cause: str, user: AbstractBaseUser, now: datetime
 ) -> Branch:
-    """Create a branch that shares the path of `at` up to `fork_seq`, and make it the active one.
+    """Create a branch that shares the path of `at` up to `fork_seq`, and activate it.
 
     The caller has locked the chat. Raises `TooManyBranches`.
     """
@@ -237,7 +247,7 @@ def open_branch(
 
 
 def inherit_compaction(branch: Branch, *, nearest: list[Branch]) -> None:
-    """Give a new branch the newest compaction of its path that applies to it."""
+    """Give a new branch the newest compaction that applies to its path."""
     start_from = newest_visible(branch, nearest=nearest)
     if start_from is not None:
         branch.active_compaction = start_from
@@ -248,7 +258,9 @@ def inherit_compaction(branch: Branch, *, nearest: list[Branch]) -> None:
 def open_empty_branch(
     chat: Chat, *, cause: str, actor: str, now: datetime, team_id_offset: int = 0
 ) -> Branch:
-    """Create a branch without any message and make it the active one; what was said stays behind.
+    """Create a branch without messages and activate it.
+
+    Existing messages stay on their branches.
 
     The caller has locked the chat. Raises `TooManyBranches`.
     """
@@ -264,7 +276,7 @@ def open_empty_branch(
 
 
 def parent_of(branch: Branch, *, fork_seq: int) -> Branch:
-    """Return the nearest branch of the path that holds the message at `fork_seq`."""
+    """Return the nearest branch on the path that contains the message at `fork_seq`."""
     node = branch
     while node.parent is not None and fork_seq <= node.fork_seq:
         node = node.parent
@@ -272,10 +284,10 @@ def parent_of(branch: Branch, *, fork_seq: int) -> Branch:
 
 
 def newest_visible(branch: Branch, *, nearest: list[Branch]) -> Compaction | None:
-    """Return the newest compaction that stands for messages of the branch's path alone.
+    """Return the newest compaction that covers only messages on the branch's path.
 
-    The search goes behind the compactions in force on the branches it came from: a window counts as
-    it is, a summary with those it displaced, as far as none of its messages was withdrawn.
+    The search starts at the active compactions of the branches it came from. A window is considered
+    alone, a summary together with the ones it replaced, unless one of their messages was withdrawn.
     """
     found: list[Compaction] = []
     for source in nearest:
@@ -291,7 +303,7 @@ def newest_visible(branch: Branch, *, nearest: list[Branch]) -> Compaction | Non
 
 
 def tell(event: str, *, branch: Branch, cause: str, actor: str, now: datetime) -> None:
-    """Record in the ledger where a branch begins and with what."""
+    """Record in the ledger where a branch starts, and with which compaction."""
     ledger.record(
         event,
         actor=actor,

@@ -1,7 +1,9 @@
-"""The certificate of a run of retention: a file, and whether the ledger says the same."""
+"""The certificate of a retention run as a file, and its comparison with the ledger."""
 
 import uuid
 from typing import Any
+
+from django.utils.translation import gettext
 
 from chats.actions.retention import CERTIFICATES, certified, digest_of, line_of
 from chats.ground.refusals import NotFound
@@ -19,7 +21,7 @@ def run_of(run_id: uuid.UUID) -> RetentionRun:
 
 
 def event_of(run: RetentionRun) -> AuditEvent | None:
-    """Return the row of the ledger that certifies a run."""
+    """Return the ledger entry that certifies a run."""
     rows = AuditEvent.objects.filter(type="retention.ended", data__run=str(run.pk))
     return rows.order_by("pk").first()
 
@@ -27,8 +29,7 @@ def event_of(run: RetentionRun) -> AuditEvent | None:
 def certificate(run: RetentionRun) -> dict[str, Any]:
     """Return the certificate of a run that has ended, JSON-ready: ids, numbers and hashes.
 
-    Hashing the lines of `entries` one after the other gives `digest`, which the row of the ledger
-    holds.
+    Hashing the lines of `entries` in order gives `digest`, which the ledger entry contains.
     """
     event = event_of(run)
     return {
@@ -41,22 +42,25 @@ def certificate(run: RetentionRun) -> dict[str, Any]:
 
 
 def faults(run: RetentionRun) -> list[str]:
-    """Say where a certificate and the ledger differ; nothing when they agree."""
+    """Return the differences between a certificate and the ledger, in the reader's language.
+
+    Empty if they match.
+    """
     event = event_of(run)
     if event is None:
-        return ["The ledger has no row that certifies this run."]
+        return [gettext("The ledger has no entry that certifies this run.")]
     found = []
     if event.hash != event_hash(event):
-        found.append(f"Row {event.seq} of the ledger was changed.")
+        found.append(gettext("Ledger entry {number} was changed.").format(number=event.seq))
     entries = list(run.entries.order_by("number"))
     if event.data != certified(run) or digest_of([line_of(e) for e in entries]) != run.digest:
-        found.append("The entries are not those that the ledger certifies.")
+        found.append(gettext("The entries differ from those that the ledger certifies."))
     found += [fault for entry in entries if (fault := fault_of(entry))]
     return found
 
 
 def fault_of(entry: RetentionEntry) -> str:
-    """Say why the ledger does not certify an entry; empty when it does."""
+    """Return why the ledger does not certify an entry. Empty if it does."""
     rows = AuditEvent.objects.filter(
         scope=f"chat:{entry.chat_id}", seq__range=(entry.first_seq, entry.last_seq)
     )
@@ -69,5 +73,7 @@ def fault_of(entry: RetentionEntry) -> str:
     counted = sum(1 if event.type == "message.erased" else event.data["erased"] for event in erased)
     is_whole = bool(events) and events[-1].hash == entry.last_hash == event_hash(events[-1])
     if not is_whole or counted != entry.messages:
-        return f"The ledger does not certify entry {entry.number}, of chat {entry.chat_id}."
+        return gettext("The ledger does not certify entry {number}, of chat {chat}.").format(
+            number=entry.number, chat=entry.chat_id
+        )
     return ""

@@ -1,6 +1,6 @@
-"""Erases the copies of words that are kept beside the rows that were made of them.
+"""Erases copies of message content that other rows keep.
 
-A room that keeps a new copy adds it to `COPIES`.
+A module that stores a new kind of copy adds it to `COPIES`.
 """
 
 import logging
@@ -61,9 +61,9 @@ def texts_of(row: Compaction) -> Iterator[str]:
 
 
 def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the summaries as prompts had them.
+    """Delete the summaries' texts in prompts.
 
-    A receipt that had one can no longer be rebuilt.
+    The receipts of these prompts can no longer be rebuilt.
     """
     del message
     ids = [row.pk for row in summaries]
@@ -74,41 +74,41 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the hashes of the prompts that had the message.
+    """Delete the hashes of prompts that contained the message.
 
     Their receipts can no longer be rebuilt.
     """
     del summaries
     pk = str(message.pk)
     rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
-    # Found by the database: a chat has many more receipts than ever had one message.
+    # Filtered by the database: most of a chat's receipts never contained a given message.
     rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains=pk)
     return receipts.without(rows, gone=lambda segment: segment[1] == pk, marks=marks)[0]
 
 
 def is_summary(segment: receipts.Segment) -> bool:
-    """Tell whether a piece of a prompt was a summary."""
+    """Return True if a segment of a prompt was a summary."""
     return bool(segment[0] == "summary")
 
 
 def is_state(segment: receipts.Segment) -> bool:
-    """Tell whether a piece of a prompt was drawn from messages: a state, or a tail."""
+    """Return True if a segment was made from messages: a state, or a tail."""
     return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
 
 
 def is_references(segment: receipts.Segment) -> bool:
-    """Tell whether a piece of a prompt was drawn from messages of several chats."""
+    """Return True if a segment was made from messages of several chats."""
     return bool(segment[0] == "tail" and segment[1] == "references")
 
 
 def erase_references(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the words as other prompts of its owner had them, often those of other chats."""
+    """Delete the message's text in other prompts of its owner, often those of other chats."""
     del summaries
     return forget_references(TurnReference.objects.filter(message=message), marks=marks)
 
 
 def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> int:
-    """Delete references, with the text of each prompt that had them; return how many prompts."""
+    """Delete retrieved context and its prompt texts. Return the number of prompts."""
     turns = set(rows.values_list("turn", flat=True))
     had = Receipt.objects.filter(turn__in=turns)
     marked, _ = receipts.without(had, gone=is_references, marks=marks)
@@ -117,7 +117,7 @@ def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> 
 
 
 def forget_requests(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete what could be compared with the body of the request that brought the message."""
+    """Delete body hashes of the request that contained the message."""
     del summaries
     of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
     return of_programs + idempotency.forget(
@@ -126,7 +126,7 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
 
 
 def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the text so far of turns that had to do with the message."""
+    """Delete partial texts of turns related to the message."""
     del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
     with_text = turns.exclude(partial_text="", partial_reasoning="")
@@ -134,9 +134,9 @@ def erase_partials(message: Message, summaries: list[Compaction], marks: Erasure
 
 
 def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the hashes by which programs are recognised, from the message on.
+    """Delete the hashes that identify clients' conversations, from the message on.
 
-    Each later one is a chain that has its words in it.
+    Each later hash is chained and includes the message's text.
     """
     del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
@@ -144,15 +144,17 @@ def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: Er
 
 
 def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete what the live bus still has of the reply, once the erasure is committed."""
+    """Delete the reply's frames on the live bus, after the commit."""
     del summaries, marks
     return forget_frames([message.turn_id] if message.turn_id else [])
 
 
 def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
-    """Delete turns from the bus; return how many it was asked for.
+    """Delete turns' streams from the bus after the commit.
 
-    Without a bus nothing is waited for: frames last for a minute after the end of their turn.
+    Return their number.
+
+    If the bus is unavailable, frames expire one minute after the end of their turn.
     """
     keys = [live.turn_key(turn_id) for turn_id in turn_ids]
     if keys:
@@ -169,11 +171,11 @@ def forget_keys(keys: Sequence[str]) -> None:
             for start in range(0, len(keys), PAGE):
                 client.delete(*keys[start : start + PAGE])
     except (RedisError, OSError) as error:
-        logger.warning("erased words left to the bus's own expiry: %s", type(error).__name__)
+        logger.warning("live bus unreachable, erased frames expire later: %s", type(error).__name__)
 
 
 def erase_search_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the words and vectors by which the message and its summaries are found."""
+    """Delete the search texts and vectors of the message and its summaries."""
     del marks
     forgotten = archive.forget([message.pk], summaries=[row.pk for row in summaries])
     if forgotten:
@@ -182,10 +184,10 @@ def erase_search_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete every value of a state that was set or changed after the message was known.
+    """Delete all state values that were set or changed after the message existed.
 
-    A state that loses something gets a new version, which overtakes an extraction that is under way
-    and read the message.
+    A state that loses values gets a new version. This also discards a running extraction that read
+    the message.
     """
     del summaries
     if message.seq is None:
@@ -196,7 +198,7 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
         erased += clear_states(branch, seq=seq, marks=marks)
     told = Receipt.objects.filter(turn__branch__in=branches)
     told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
-    # A text that was sent before the message existed has nothing of it.
+    # A text sent before the message existed cannot contain it.
     older = {
         segment[5]
         for receipt in receipts.parts_of(told.filter(last_seq__lt=seq))
@@ -212,9 +214,9 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
 
 
 def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
-    """Delete the values that a message may be in from a branch's versions.
+    """Delete the values that may contain a message from a branch's versions.
 
-    Returns how many versions had some.
+    Returns the number of changed versions.
     """
     cleared = 0
     for row in ChatState.objects.filter(branch=branch, to_seq__gte=seq):
@@ -238,9 +240,9 @@ def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
 
 
 def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the preferences that have no evidence but this message, and what prompts had of them.
+    """Delete preferences without other evidence, and their texts in prompts.
 
-    The prompts of the person's other chats, too, and what these were shown of the message itself.
+    Includes prompts of the person's other chats, and the message's own text in them.
     """
     del summaries
     gone = preferences.forget_messages(Message.objects.filter(pk=message.pk))
@@ -259,9 +261,11 @@ def erase_of_person(
     recent: bool = False,
     marks: ErasureMarks,
 ) -> int:
-    """Delete what a person's prompts since a moment had of these preferences; return the count.
+    """Delete the texts of these preferences in a person's prompts since a time.
 
-    `recent`: also everything that they had of other chats.
+    Return the count.
+
+    `recent`: also delete all messages of other chats in these prompts.
     """
     names = {"preferences": bool(texts), "recent": recent}
     labels = {name for name, is_meant in names.items() if is_meant}
@@ -287,18 +291,19 @@ def erase_of_person(
 
 
 def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the bytes of the images that the message has."""
+    """Delete the bytes of the message's images."""
     del summaries, marks
     return MessageImage.objects.filter(message=message).delete()[0]
 
 
 def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the files that may have the message once more, where its chat was imported."""
+    """Delete files that may contain the message, if its chat was imported."""
     del summaries
     return imports.let_go(message.branch.chat, now=marks.now)
 
 
-# Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
+# Each deletes its copies of a message and of summaries made from it, and returns the number of
+# rows.
 COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "renderings": erase_renderings,
     "prompt_texts": erase_prompt_texts,
@@ -317,7 +322,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
 
 
 def erase_all_renderings(chat: Chat) -> int:
-    """Delete the stored HTML of everything said and summed up in a chat."""
+    """Delete the stored HTML of a chat's messages and summaries."""
     erased = 0
     rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
     texts = [digest_of(text) for row in rows for text in texts_shown(row)]
@@ -330,18 +335,18 @@ def erase_all_renderings(chat: Chat) -> int:
 
 
 def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete every text that the chat's prompts alone had: summaries, states, its own system text.
+    """Delete all texts that only the chat's prompts had: summaries, states, its own system text.
 
-    The policy's texts are no words of the chat and stay.
+    The policy's texts do not belong to the chat and stay.
     """
     rows = Receipt.objects.filter(turn__branch__chat=chat)
     return receipts.without(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
 
 
 def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete what could be compared with the bodies of the requests that brought a chat's messages.
+    """Delete body hashes of the requests that contained a chat's messages.
 
-    Records of older messages have expired, and are deleted with all that have.
+    Records of older messages have expired, and are deleted with all other expired ones.
     """
     since = marks.now - idempotency.KEY_LIFETIME
     new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
@@ -354,7 +359,7 @@ def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete the preferences that were taken from a chat alone, and what prompts had of them."""
+    """Delete preferences with evidence only in a chat, and their texts in prompts."""
     said = Message.objects.filter(branch__chat=chat)
     gone = preferences.forget_messages(said)
     since = min([chat.created_at, *(row.learned_at for row in gone)])
@@ -364,13 +369,13 @@ def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete what the live bus still has of the chat's replies."""
+    """Delete the chat's frames on the live bus."""
     since = marks.now - timedelta(seconds=live.SECONDS_KEPT)
     turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
     return forget_frames(list(turns.values_list("pk", flat=True)))
 
 
 def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete what prompts of other chats had of this one."""
+    """Delete the chat's texts in prompts of other chats."""
     rows = TurnReference.objects.filter(message__branch__chat=chat)
     return forget_references(rows, marks=marks)

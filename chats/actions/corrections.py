@@ -1,6 +1,6 @@
-"""Reads, corrects and empties the state of a chat, for its owner.
+"""Reads, edits and resets a chat's state, for its owner.
 
-A change counts from the next turn on, and later extractions start from it.
+A change applies from the next turn on, and later extractions start from it.
 """
 
 import uuid
@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ChatState, Turn
@@ -22,43 +23,51 @@ from contextpolicy.engine.strategies.entity_state import LARGEST_STATE, size_of,
 
 
 class NoStateKept(Refusal):
-    """The policy of the chat keeps dialogue, not a state."""
+    """The chat's policy does not use a state."""
 
     code = "no_state"
     status = 409
-    sentence = "The policy {policy} keeps no state in this chat. An administrator can change that."
+    sentence = gettext_noop(
+        "The policy {policy} stores no state in this chat. An administrator can change that."
+    )
 
 
 class StateInvalid(Refusal):
-    """The corrected values do not fit the policy's schema."""
+    """The edited values do not match the policy's schema."""
 
     code = "state_invalid"
     status = 422
-    sentence = "This does not fit the state: {fault}. Nothing was saved."
+    sentence = gettext_noop(
+        "The values do not match the schema of the state: {fault}. Nothing was saved."
+    )
     param = "values"
 
 
 class StateTooLarge(Refusal):
-    """The state has too many bytes: it is a form, not a transcript."""
+    """The state exceeds its size limit: it is a form, not a transcript."""
 
     code = "too_long"
     status = 422
-    sentence = "The state would have {size:,} bytes; {limit:,} are allowed. Shorten a value."
+    sentence = gettext_noop(
+        "The state would have {size:,} bytes; {limit:,} are allowed. Shorten a value."
+    )
     param = "values"
 
 
 class NoSuchStateVersion(Refusal):
-    """The state has no such version on this path of the chat, or only one too old to be shown."""
+    """The state has no such version on this branch, or the version is too old to be shown."""
 
     code = "no_such_version"
     status = 404
-    sentence = "The state has no version {version:,} here. Choose one from its history."
+    sentence = gettext_noop(
+        "The state has no version {version:,} here. Choose one from its history."
+    )
     param = "to"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatKept:
-    """The state of a chat, and the policy that keeps it."""
+    """The state of a chat, and the policy that defines it."""
 
     policy: str
     kept: Kept
@@ -88,10 +97,12 @@ def correct(
     removed: Collection[str] = (),
     now: datetime,
 ) -> ChatKept:
-    """Set fields of the state and remove others; fields that are not named stay.
+    """Set and remove fields of the state.
 
-    Raises `StateChanged` unless `version` is the one in force, `StateInvalid`, `StateTooLarge` and
-    what `state_in` raises.
+    Other fields stay unchanged.
+
+    Raises `StateChanged` unless `version` is the active one, `StateInvalid`, `StateTooLarge`, and
+    the refusals of `state_in`.
     """
     found = state_in(chat=chat)
     check_version(found, version)
@@ -105,7 +116,7 @@ def correct(
 
 @transaction.atomic
 def reset(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) -> ChatKept:
-    """Empty the state. Raises `StateChanged` and what `state_in` raises."""
+    """Empty the state. Raises `StateChanged` and the refusals of `state_in`."""
     found = state_in(chat=chat)
     check_version(found, version)
     if not found.kept.values:
@@ -117,11 +128,10 @@ def reset(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) ->
 def restore(
     *, chat: Chat, user: AbstractBaseUser, version: int, to: int, now: datetime
 ) -> ChatKept:
-    """Bring the values of an older version back, as a new version.
+    """Restore the values of an older version, as a new version.
 
-    `version` is the one that the person has seen in force. Raises `StateChanged`,
-    `NoSuchStateVersion`, `StateInvalid` where the schema is another one now, and what `state_in`
-    raises.
+    `version` is the active version that the person has seen. Raises `StateChanged`,
+    `NoSuchStateVersion`, `StateInvalid` if the schema has changed, and the refusals of `state_in`.
     """
     found = state_in(chat=chat)
     check_version(found, version)
@@ -136,19 +146,19 @@ def restore(
 
 
 def history(*, chat: Chat) -> tuple[ChatKept, list[states.Version]]:
-    """Return the state and its versions, newest first. Raises what `state_in` raises."""
+    """Return the state and its versions, newest first. Raises the refusals of `state_in`."""
     found = state_in(chat=chat)
     return found, states.history_of(found.branch)
 
 
 def check_version(found: ChatKept, version: int) -> None:
-    """Raise `StateChanged` unless the person has seen the version in force."""
+    """Raise `StateChanged` unless the person has seen the active version."""
     if version != found.kept.version:
         raise StateChanged(version=found.kept.version)
 
 
 def check_values(values: Mapping[str, Any], *, schema: Mapping[str, Any]) -> None:
-    """Raise `StateTooLarge` or `StateInvalid` for values that cannot be the state."""
+    """Raise `StateTooLarge` or `StateInvalid` for invalid values."""
     size = size_of(values)
     if size > LARGEST_STATE:
         raise StateTooLarge(size=size, limit=LARGEST_STATE)
@@ -161,7 +171,7 @@ def changed(
 ) -> ChatKept:
     """Write the next version and record it in the ledger.
 
-    The ledger gets names that the policy declares, and never values.
+    The ledger gets field names that the policy declares, never values.
     """
     before = found.kept.values
     row = states.append(
@@ -191,9 +201,9 @@ def changed(
 
 
 def seen_to(found: ChatKept) -> int:
-    """Return up to which message a correction counts: all but those a running turn may still read.
+    """Return up to which message an edit applies: all but those a running turn may still read.
 
-    An extraction that read them again could undo what the person wrote.
+    An extraction that read them again could undo the person's edit.
     """
     running = Turn.objects.filter(branch=found.branch, status=Turn.Status.RUNNING)
     if running.exists():

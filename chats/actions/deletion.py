@@ -1,7 +1,7 @@
-"""Deletes chats so that they can be brought back, and lets temporary ones end.
+"""Soft-deletes chats, and ends temporary ones.
 
-A deleted chat is hidden at once from everybody and every door. It is erased when its time is over
-(`record.expiry` says when), through the erasure of every chat (`actions.erasure`).
+A deleted chat is hidden everywhere at once. When its retention period ends (`record.expiry`), it is
+erased like any other chat (`actions.erasure`).
 """
 
 from datetime import datetime, timedelta
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
@@ -20,18 +21,18 @@ from contextpolicy import ledger
 
 
 class CannotComeBack(Refusal):
-    """The chat was temporary, and its time is over."""
+    """The chat was temporary and has expired."""
 
     code = "chat_cannot_come_back"
     status = 409
-    sentence = "This chat was temporary and is being erased. It cannot be brought back."
+    sentence = gettext_noop("This temporary chat is being erased and cannot be restored.")
 
 
 @transaction.atomic
 def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Hide the chat for as long as it can be brought back; its replies are stopped.
+    """Hide the chat until it is erased or restored, and stop its replies.
 
-    A temporary one cannot be brought back. Deleting it again changes nothing.
+    A temporary chat cannot be restored. Idempotent.
     """
     days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
     until = now + timedelta(days=days)
@@ -51,9 +52,11 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 @transaction.atomic
 def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Bring a deleted chat back, as it was; it is no longer to be erased. Raises `CannotComeBack`.
+    """Restore a deleted chat and cancel its erasure.
 
-    A chat that is not deleted stays as it is.
+    Raises `CannotComeBack`.
+
+    Does nothing to a chat that is not deleted.
     """
     if chat.temporary and chat.deleted_at:
         raise CannotComeBack
@@ -66,7 +69,7 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 
 def sign_out(*, user: AbstractBaseUser, now: datetime) -> None:
-    """Write down that a person ended their session, and delete their temporary chats."""
+    """Record that a person signed out, and delete their temporary chats."""
     sessions.note_logout(user=user, now=now)
     for chat in Chat.objects.filter(owner=user.pk, temporary=True, deleted_at=None):
         delete_chat(chat=chat, actor=f"user:{user.pk}", now=now)

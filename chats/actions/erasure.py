@@ -1,8 +1,8 @@
-"""Erases for good: the words of a message or a chat are deleted from every place that has them.
+"""Permanent erasure: deletes the content of a message or chat from all places that store it.
 
-Ids and places stay: that something was said, when, and that it was erased. No hash of it stays that
-could be compared with a guess. The certificate in the ledger lists what was reached and commits to
-what was erased; the salt of that goes to the person who erases and is kept nowhere.
+Ids and positions stay: that a message existed, when, and that it was erased. No hash remains that a
+guess could be compared with. The certificate in the ledger lists the copies and commits to the
+erased content. Its salt is given to the person who erases and is not stored.
 """
 
 import uuid
@@ -14,6 +14,7 @@ from datetime import datetime
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.actions import copies
 from chats.actions.deletion import delete_chat
@@ -27,6 +28,7 @@ from chats.models import (
     Chat,
     ChatState,
     Compaction,
+    KeptText,
     Message,
     Receipt,
     Turn,
@@ -47,29 +49,31 @@ from contextpolicy.models import AuditEvent
 
 
 class StillAnswering(Refusal):
-    """The message is part of a turn that is not over, or of a prompt that is being sent."""
+    """The message is part of an unfinished turn, or of a prompt that is being sent."""
 
     code = "turn_not_over"
     status = 409
-    sentence = "A reply is still being written in this chat. Stop it first, then erase."
+    sentence = gettext_noop(
+        "A reply is still being written in this chat. Stop it first, then erase."
+    )
 
 
 class StillReferred(Refusal):
-    """A reply that is being written in another chat was given the words."""
+    """A running reply in another chat uses the text."""
 
     code = "reply_elsewhere_not_over"
     status = 409
-    sentence = (
-        "A reply in another of your chats is being written with these words before it. Wait for "
-        "its end or stop it, then erase."
+    sentence = gettext_noop(
+        "A reply in another of your chats is using this text. Wait until it ends or stop it, then "
+        "erase."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """A message without its words, and the messages that still have some of them.
+    """An erased message, and the messages that still quote it.
 
-    `proofs`: for each message that this call erased, the proof that only the person gets.
+    `proofs`: for each message erased by this call, the proof that only the person gets.
     """
 
     message: Message
@@ -85,13 +89,14 @@ def erase_message(
     also: Collection[uuid.UUID] = (),
     with_quotes: bool = False,
 ) -> Erased:
-    """Erase what a message said, for good. Erasing it again changes nothing.
+    """Permanently erase a message's content.
 
-    Summaries that were made of it lose their text and go out of use, and the originals around it
-    are sent again. Other messages that quote it are named in its certificate; those in `also`, or
-    all of them `with_quotes`, are erased in the same step, now or by a later call. An id that does
-    not quote it changes nothing. Raises `StillAnswering`, `StillReferred`, and `UnderHold`, after
-    which the wish is kept.
+    Idempotent.
+
+    Summaries made from it lose their text and are withdrawn, and the originals around it are sent
+    again. Messages that quote it are named in its certificate. Those in `also`, or all of them
+    `with_quotes`, are erased as well, now or by a later call; ids without a quote are ignored.
+    Raises `StillAnswering`, `StillReferred`, and `UnderHold`, which stores a pending erasure.
     """
     rows: list[Message] = []
     try:
@@ -119,9 +124,11 @@ def erase_message(
 
 
 def quoting(message: Message) -> list[Quote]:
-    """Return the messages that quote this one; of an erased one those that its certificate names.
+    """Return messages that quote this one.
 
-    Only those whose own words are still there.
+    For an erased one, those named in its certificate.
+
+    Only those that are not erased themselves.
     """
     if message.erased_at is None:
         return quotes_of(message)
@@ -138,7 +145,7 @@ def quoting(message: Message) -> list[Quote]:
 def take_words(
     message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
 ) -> Proof:
-    """Erase one message of a locked chat, with every copy, and certify it. Raises `UnderHold`."""
+    """Erase one message of a locked chat with all copies, and certify it. Raises `UnderHold`."""
     holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     marks = ErasureMarks(now)
     text = message.text
@@ -173,7 +180,7 @@ def take_words(
 
 
 def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
-    """Raise the revision of every branch that has the message, whatever stood for it there."""
+    """Increase the revision of each branch with the message, unless already done."""
     for branch in branches_of(chat):
         has_it = branch.pk == message.branch_id or contains(branch, message)
         if branch not in already and has_it:
@@ -182,37 +189,38 @@ def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> No
 
 
 def check_over(message: Message) -> None:
-    """Raise `StillAnswering` while a turn that has the message is not over.
+    """Raise `StillAnswering` if a turn with the message is unfinished, or any turn of the chat
+    runs.
 
-    Or while any turn of the chat runs: its prompt may have the message, and its receipt may not be
-    written yet. On a locked chat none begins. Raises `StillReferred` for one of another chat.
+    A running turn's prompt may contain the message before its receipt is written. On a locked chat
+    no turn starts. Raises `StillReferred` for a turn of another chat.
     """
     own = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED)
     running = Turn.objects.filter(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
-    # Two questions: one with both reads every turn that there is.
+    # Two queries: a combined one would scan all turns.
     if own.exists() or running.exists():
         raise StillAnswering
     check_not_referred(TurnReference.objects.filter(message=message))
 
 
 def check_not_referred(rows: QuerySet[TurnReference]) -> None:
-    """Raise `StillReferred` while a turn runs whose prompts have the words.
+    """Raise `StillReferred` while a turn runs whose prompts contain the text.
 
-    On a locked chat no further one is given them.
+    On a locked chat, no other turn can get it.
     """
     if rows.filter(turn__status=Turn.Status.RUNNING).exists():
         raise StillReferred
 
 
 def check_chat_over(chat: Chat) -> None:
-    """Raise `StillAnswering` while a turn of the chat is not over, or `StillReferred`."""
+    """Raise `StillAnswering` if a turn of the chat is unfinished, or `StillReferred`."""
     if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
         raise StillAnswering
     check_not_referred(TurnReference.objects.filter(message__branch__chat=chat))
 
 
 def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
-    """Delete the words of summaries, with the salt of what was committed to; numbers stay."""
+    """Delete the text of summaries and the salt of their commitments. Numbers stay."""
     Compaction.objects.filter(pk__in=[row.pk for row in rows]).update(
         text="",
         sections=[],
@@ -228,7 +236,7 @@ def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
 
 
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
-    """Take back a title that was made of the message, by its first words or by a model."""
+    """Clear a title that was made from the message, from its first words or by a model."""
     is_first_words = bool(text.strip()) and chat.title == title_from(text)
     if not is_first_words and not (chat.titled_by_model and titles.was_read(message)):
         return 0
@@ -236,12 +244,11 @@ def forget_title(chat: Chat, *, message: Message, text: str) -> int:
 
 
 def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
-    """Erase a whole chat: its rows, and the copies of its words that other rows keep.
+    """Erase a whole chat: its rows, and the copies of its content in other rows.
 
-    Returns a commitment to all that was said, and its salt, which is kept nowhere. Raises
-    `StillAnswering` while one of its replies is being written, `StillReferred` while one of
-    another chat is that was given its words, and `UnderHold`, after which the chat is hidden and
-    the wish kept.
+    Returns a commitment to all messages, and its salt, which is not stored. Raises `StillAnswering`
+    while one of its replies is being written, `StillReferred` while a reply in another chat uses
+    its text, and `UnderHold`, which hides the chat and stores a pending erasure.
     """
     by = f"user:{user.pk}"
     try:
@@ -255,10 +262,12 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 
 
 def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Erase a chat whose time is over; return whether it is gone.
+    """Erase an expired chat.
 
-    It stays while one of its replies is being written or a hold covers it: the next sweep asks
-    again. Looked at under its lock: it may have been brought back, or written in, a moment ago.
+    Return True if it was erased.
+
+    It stays while one of its replies is being written or a hold covers it; the next sweep tries
+    again. Checked under its lock, because it may just have been restored or written in.
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
     with suppress(*left), transaction.atomic():
@@ -271,7 +280,9 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
 
 
 def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
-    """Erase a locked chat and certify it; `more` stands in the certificate too.
+    """Erase a locked chat and certify it.
+
+    `more` is added to the certificate.
 
     Raises `StillAnswering`, `StillReferred` and `UnderHold`.
     """
@@ -288,9 +299,10 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
         "preferences": copies.erase_all_preferences(chat, marks=marks),
         "references": copies.erase_all_references(chat, marks=marks),
         "import_files": imports.let_go(chat, now=now),
-        # Their rows are deleted with the chat.
+        # Deleted with the chat's rows.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
         "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),
+        "kept_texts": KeptText.objects.filter(chat=chat).count(),
     }
     proof = proof_of(chat)
     Chat.objects.filter(pk=chat_id).update(active_branch=None)
@@ -311,9 +323,9 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
 
 
 def proof_of(chat: Chat) -> Proof:
-    """Return a commitment to every message of a chat: a line each with its id and its parts.
+    """Return a commitment to all messages of a chat: one line each with its id and its parts.
 
-    In the order in which they were accepted; the parts are canonical JSON.
+    In order of acceptance. The parts are canonical JSON.
     """
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     salt = new_salt()
@@ -327,5 +339,5 @@ def proof_of(chat: Chat) -> Proof:
 def certify(
     event: str, *, chat_id: uuid.UUID, actor: str, now: datetime, data: dict[str, object]
 ) -> None:
-    """Record the certificate: what was erased, by ids, counts and a commitment."""
+    """Record the certificate: ids, counts and a commitment of the erased content."""
     ledger.record(event, actor=actor, now=now, chat_id=chat_id, data=data)

@@ -1,22 +1,24 @@
-"""Creates and names a person's chats, and chooses their models."""
+"""Creates and renames a person's chats, and changes their models."""
 
 import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
+from django.utils.translation import gettext, gettext_noop
 
 from chats.actions import statements
-from chats.ground import queue
+from chats.ground import databases, queue
 from chats.ground.refusals import Refusal
-from chats.models import ApiKey, Branch, Chat, ProviderAccount, Team, Turn
+from chats.models import ApiKey, Branch, Chat, KeptText, ProviderAccount, Team, Turn
 from chats.prompt import model_choice
-from chats.record import access, notices
+from chats.record import access, kept_texts, locking, notices
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import Accepted, recall, retry, start
 from contextpolicy import ledger, resolution
@@ -32,45 +34,47 @@ class TooManyChats(Refusal):
 
     code = "chat_full"
     status = 409
-    sentence = "You have {limit:,} chats and cannot open another. Delete some first."
+    sentence = gettext_noop("You have reached your limit of {limit:,} chats. Delete some first.")
 
 
 class TemporaryNotAllowed(Refusal):
-    """The person's policy lets nobody make a chat that is erased by itself."""
+    """The person's policy does not allow temporary chats."""
 
     code = "temporary_not_allowed"
     status = 403
-    sentence = "The policy {policy} allows no temporary chats. Make a usual one; you can erase it."
+    sentence = gettext_noop(
+        "The policy {policy} does not allow temporary chats. Create a regular chat instead."
+    )
     param = "temporary"
 
 
 class TitleTooLong(Refusal):
-    """The title is over its limit; titles are never cut."""
+    """The title exceeds its limit. Titles are never cut."""
 
     code = "too_long"
     status = 422
-    sentence = "A title has at most {limit} characters; this one has {length}."
+    sentence = gettext_noop("A title has at most {limit} characters; this one has {length}.")
     param = "title"
 
 
 class InvalidTitle(Refusal):
-    """The title has a character that no name may have."""
+    """The title contains a character that is not allowed."""
 
     code = "invalid_character"
     status = 422
-    sentence = (
-        "The title has a character that is not allowed: a line break, a control character or a"
-        " direction override."
+    sentence = gettext_noop(
+        "The title contains a character that is not allowed: a line break, a control character or "
+        "a direction override."
     )
     param = "title"
 
 
 class UnknownModel(Refusal):
-    """There is no such model, or it is switched off."""
+    """The model does not exist or is disabled."""
 
     code = "unknown_model"
     status = 422
-    sentence = "There is no model called “{model}” here. Choose one from the list."
+    sentence = gettext_noop("No model is named “{model}”. Choose one from the list.")
     param = "model"
 
 
@@ -84,7 +88,7 @@ class OfferedModel:
     why_not: str
     current: bool
     is_demo: bool
-    # It is in use, and its next prompt may be read ahead when somebody begins to write.
+    # It is in use, and allows a cache warm-up when the person starts typing.
     warms_up: bool
 
 
@@ -98,7 +102,9 @@ def create_chat(
     temporary: bool = False,
     team: Team | None = None,
 ) -> Chat:
-    """Create an empty chat with its first branch; a `team` replies in it instead of a model.
+    """Create an empty chat with its first branch.
+
+    A `team` replies in it instead of a model.
 
     Raises `TooManyChats`, `TitleTooLong` and `TemporaryNotAllowed`.
     """
@@ -118,7 +124,7 @@ def create_chat(
         created_at=now,
         updated_at=now,
     )
-    # Each names the other; databases check that when the transaction ends.
+    # Chat and branch refer to each other. Databases check that at commit.
     chat.active_branch = branch = Branch(chat=chat, created_at=now)
     with transaction.atomic():
         prepared.insert(chat)
@@ -128,7 +134,7 @@ def create_chat(
 
 
 def check_temporary(owner: AbstractBaseUser) -> None:
-    """Raise `TemporaryNotAllowed` unless the person's policies let them make temporary chats."""
+    """Raise `TemporaryNotAllowed` unless the person's policies allow temporary chats."""
     effective = model_choice.effective_policy(chat=Chat(owner_id=owner.pk), model=None)
     if not resolution.values_of(effective).temporary_chats:
         raise TemporaryNotAllowed(policy=effective.label)
@@ -146,10 +152,10 @@ def start_in_new_chat(
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
 ) -> Accepted:
-    """Accept the first message of a new chat, in one transaction: both exist or neither does.
+    """Create a chat with its first message, in one transaction.
 
-    Without a title the message gives it one. Raises what `create_chat`, `find_model`,
-    `access.team_for` and `turns.start.start` raise.
+    Without a title, the message provides one. Raises the refusals of `create_chat`, `find_model`,
+    `access.team_for` and `turns.start.start`.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
     marks += f"team:{team_id}\n" if team_id else ""
@@ -157,7 +163,7 @@ def start_in_new_chat(
     body = f"{said}\n{title}" if title else said
     keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body)
     with transaction.atomic():
-        # Without a chat to lock, the person's row puts two requests with one key in order.
+        # There is no chat to lock, so the person's row serialises two requests with one key.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         known = keyed.find(now=now)
         if known:
@@ -184,11 +190,13 @@ def check_title(title: str) -> None:
 
 @transaction.atomic
 def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
-    """Give the chat a title; an empty one keeps the old. Its words stay out of the ledger."""
+    """Rename the chat. An empty title keeps the old one. The ledger gets only the lengths."""
     title = names.normal(title)
     check_title(title)
-    before = chat.title
+    before = locking.chat_to_write_in(chat.pk).title if title else chat.title
     if title:
+        if title != before:
+            kept_texts.keep(KeptText.Kind.CHAT_TITLE, before, chat=chat, actor=actor, now=now)
         chat.title, chat.titled_by_model = title, False
         chat.save(update_fields=["title", "titled_by_model"])
     if title and title != before:
@@ -208,9 +216,9 @@ def find_model(slug: str) -> ModelSpec:
 
 @transaction.atomic
 def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> Chat:
-    """Answer with another model from the next turn on.
+    """Change the chat's model from the next turn on.
 
-    Raises `UnknownModel`, and `ModelNotAllowed` when the chat's policy forbids it.
+    Raises `UnknownModel`, and `ModelNotAllowed` if the chat's policy forbids it.
     """
     before = chat.model.slug if chat.model else ""
     chat.model = find_model(model_slug)
@@ -223,16 +231,18 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
         chat_id=chat.pk,
         data={"from": before, "to": model_slug},
     )
-    # A smaller window may have passed its marks already; the next prompt fits in any case.
+    # The chat may exceed the thresholds of a smaller window. The next prompt fits in any case.
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     return chat
 
 
 @transaction.atomic
 def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: datetime) -> Turn:
-    """Reply to a message again; with a model's slug, that model answers in the chat from now on.
+    """Retry a turn.
 
-    Raises what `turns.start.retry` and `choose_model` raise.
+    With a model slug, the chat's model changes first.
+
+    Raises the refusals of `turns.start.retry` and `choose_model`.
     """
     if model_slug:
         actor = f"user:{user.pk}"
@@ -241,11 +251,16 @@ def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: date
 
 
 def mark_read(*, chat: Chat) -> None:
-    """Note that the person has seen the newest reply."""
+    """Mark the chat as read, unless the database is not writable soon."""
     if chat.unread:
-        Chat.objects.filter(pk=chat.pk).update(unread=False)
-        chat.unread = False
-        notices.tell(chat.pk)
+        databases.write_if_possible("the read mark of a chat", partial(clear_unread, chat))
+
+
+def clear_unread(chat: Chat) -> None:
+    """Mark the chat as read."""
+    Chat.objects.filter(pk=chat.pk).update(unread=False)
+    chat.unread = False
+    notices.tell(chat.pk)
 
 
 def models_for(
@@ -255,9 +270,9 @@ def models_for(
     choice: model_choice.ChosenModel | None = None,
     models: Sequence[Any] | None = None,
 ) -> Sequence[OfferedModel]:
-    """List every enabled model with whether the policy allows it here, and which is in use.
+    """List all enabled models, with whether the policy allows each and which one is in use.
 
-    `choice`: the chat's, `models`: `enabled_models`, where they are known already.
+    `choice` of the chat, and `models` from `enabled_models`, if they were already read.
     """
     probe = chat or Chat(owner_id=user.pk)
     specs = enabled_models() if models is None else models
@@ -272,7 +287,7 @@ def models_for(
             spec=spec,
             provider_name=spec.provider_name,
             allowed=values.allowed_models is None or spec.slug in values.allowed_models,
-            why_not=f"Not allowed by policy {effective.label}",
+            why_not=gettext("Not allowed by policy {policy}").format(policy=effective.label),
             current=spec == current,
             is_demo=spec.provider_kind == ProviderAccount.Kind.DEMO,
             warms_up=spec == current
@@ -292,10 +307,10 @@ def models_for(
 
 
 def enabled_models() -> list[Any]:
-    """Return the models that are switched on, each with what is asked of its provider."""
+    """Return the enabled models with the required fields of their providers."""
     return statements.ENABLED_MODELS.rows()
 
 
 def default_of(models: Sequence[ModelSpec]) -> ModelSpec | None:
-    """Return the model of chats that chose none."""
+    """Return the default model, or None."""
     return next((spec for spec in models if spec.is_default), None)

@@ -1,4 +1,4 @@
-"""Lists a person's chats: beside every page, in a folder, in the archive, deleted ones."""
+"""Lists a person's chats: in the sidebar, in a folder, archived, deleted."""
 
 import uuid
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from chats.models.chats import IN_SIDEBAR
 from chats.models.turns import UNFINISHED
 from chats.record import access
 
-# The chats of one page of a list.
+# Chats per page.
 LISTED = 50
 
 
 @dataclass(frozen=True, slots=True)
 class ListPlace:
-    """The place of a chat in the list when it was shown."""
+    """The position of a chat in the list when it was shown."""
 
     pinned: bool
     updated_at: datetime
@@ -27,38 +27,38 @@ class ListPlace:
 
     @classmethod
     def of(cls, chat: Chat) -> Self:
-        """Return the place of a chat now."""
+        """Return the chat's current position."""
         return cls(chat.pinned, chat.updated_at, chat.pk)
 
     def following(self, *, pinned_first: bool) -> Q:
-        """Return the condition of what comes after it; its first part leads through the index."""
+        """Return the condition for later chats. Its first part can use the index."""
         later = Q(updated_at__lt=self.updated_at) | Q(pk__lt=self.pk)
         later &= Q(updated_at__lte=self.updated_at)
         if not pinned_first:
             return later
-        # As one of a list, which SQLite looks up in an index, unlike "not pinned".
+        # `IN` with one value lets SQLite use the index, unlike "NOT pinned".
         same = Q(pinned__in=[self.pinned]) & later
         return same | Q(pinned=False) if self.pinned else same
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedPlace:
-    """The place of a chat among the deleted ones."""
+    """The position of a chat in the list of deleted ones."""
 
     erase_at: datetime
     pk: uuid.UUID
 
     def following(self) -> Q:
-        """Return the condition of what comes after it."""
+        """Return the condition for later chats."""
         return Q(erase_at__lt=self.erase_at) | Q(erase_at=self.erase_at, pk__lt=self.pk)
 
 
 def chats_of(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
-    """List the next chats that are pinned or lie in no folder, pinned ones first, then the newest.
+    """List the next chats that are pinned or in no folder, pinned ones first, then newest first.
 
-    Also return the place of the last; None when there are no more.
+    Also returns the position of the last one, or None at the end.
     """
     rows = Chat.objects.filter(IN_SIDEBAR, owner=owner.pk)
     return page_of(rows, after=after, order=("-pinned", "-updated_at", "-pk"))
@@ -83,10 +83,10 @@ def archived_chats_of(
 def deleted_chats_of(
     *, owner: AbstractBaseUser, after: DeletedPlace | None = None
 ) -> tuple[list[Chat], DeletedPlace | None]:
-    """List the next chats that a person can bring back, those that are erased last first.
+    """List the next chats that a person can restore, those erased last first.
 
-    Temporary ones, which sign-out deleted for good, are not among them. Also return the place of
-    the last; None when there are no more.
+    Temporary chats, which cannot be restored, are left out. Also returns the position of the last
+    one, or None at the end.
     """
     rows = access.chats_kept_for(user=owner).filter(
         deleted_at__isnull=False, erase_at__isnull=False, temporary=False
@@ -100,7 +100,7 @@ def deleted_chats_of(
 
 
 def folders_of(*, owner: AbstractBaseUser) -> list[Folder]:
-    """List the folders of a person by their names."""
+    """List the folders of a person by name."""
     return list(Folder.objects.filter(owner=owner.pk).order_by("name"))
 
 
@@ -110,9 +110,9 @@ def page_of(
     after: ListPlace | None,
     order: tuple[str, ...] = ("-updated_at", "-pk"),
 ) -> tuple[list[Chat], ListPlace | None]:
-    """Return the next chats with `is_replying` and `has_folders`, and the place of the last."""
+    """Return the next chats with `is_replying` and `has_folders`, and the position of the last."""
     running = Turn.objects.filter(branch__chat=OuterRef("pk"), status__in=UNFINISHED)
-    # Asked along with the chats: who has no folders, which are most, need no statement for them.
+    # Queried with the chats: most people have no folders and then need no extra query.
     owned = Folder.objects.filter(owner=OuterRef("owner"))
     rows = rows.annotate(is_replying=Exists(running), has_folders=Exists(owned))
     if after:

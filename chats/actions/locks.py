@@ -1,4 +1,4 @@
-"""Tells what a person may not do in a chat before they try, by the sentences of the refusals."""
+"""Predicts which actions on a chat are refused, with the refusals' sentences."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,18 @@ from chats.actions.marks import PinRoom, PinsFull, room_of_pins
 from chats.compaction.people import rights
 from chats.compaction.people.controls import NoSummaries
 from chats.compaction.people.rights import Deed
+from chats.ground.refusals import Refusal
 from chats.models import Branch, Message
 from chats.prompt import model_choice
 
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reason why something cannot be done; empty: it can be done.
+    """The reasons why actions are not possible.
 
-    It is the sentence that a try would get.
+    Empty: possible.
+
+    Each is the sentence of the refusal that an attempt would get, in the reader's language.
     """
 
     compact: str = ""
@@ -28,13 +31,13 @@ class Locks:
     pins: PinRoom | None = None
 
     def pin(self, message: Message) -> str:
-        """Say why the message cannot be pinned; empty if it can."""
+        """Return why the message cannot be pinned. Empty if it can."""
         if self.pins is None or message.pinned_at is not None:
             return ""
         try:
             self.pins.check(message)
         except PinsFull as refusal:
-            return str(refusal)
+            return refusal.localized
         return ""
 
 
@@ -45,16 +48,16 @@ def locks_on(
     choice: model_choice.ChosenModel,
     pinned: int | None = None,
 ) -> Locks:
-    """Return what the policy and this person's rights leave to them on a branch.
+    """Return which actions the policy and the person's role allow on a branch.
 
-    `pinned`: the tokens of the pinned messages, where they are known.
+    `pinned`: the tokens of the pinned messages, if known.
     """
 
     def lock(deed: Deed) -> str:
-        return str(rights.refusal(user=user, chat=branch.chat, choice=choice, deed=deed) or "")
+        return words_of(rights.refusal(user=user, chat=branch.chat, choice=choice, deed=deed))
 
     writes = choice.values.strategy == "dynamic_summary"
-    compact = "" if writes else str(NoSummaries(policy=choice.effective.label))
+    compact = "" if writes else NoSummaries(policy=choice.effective.label).localized
     edit = lock("edit")
     return Locks(
         compact=compact,
@@ -62,14 +65,19 @@ def locks_on(
         undo=lock("undo"),
         edit=edit,
         approve=lock("approve"),
-        archive=str(rights.closed_archive(choice) or ""),
+        archive=words_of(rights.closed_archive(choice)),
         pins=room_of_pins(branch, choice=choice, used=pinned),
     )
 
 
-def all_locked(sentence: str) -> Locks:
-    """Lock everything with one sentence.
+def words_of(refusal: Refusal | None) -> str:
+    """Return the sentence of a refusal; empty without one."""
+    return refusal.localized if refusal else ""
 
-    For a chat whose policy or model cannot be used, so that every try is refused.
+
+def all_locked(sentence: str) -> Locks:
+    """Lock all actions with one sentence.
+
+    For a chat whose policy or model cannot be used, so that each attempt is refused.
     """
     return Locks(compact=sentence, rerun=sentence, undo=sentence, edit=sentence, approve=sentence)

@@ -1,8 +1,8 @@
-"""Sets a person's marks on a message: pinned, excluded, kept; and updates summaries.
+"""Sets a person's marks on a message (pinned, excluded, kept) and updates summaries.
 
-A pinned message is always sent whole. An excluded one is never sent, in no form: every summary that
-was made of it goes out of use, and the originals around it are sent again. Only a mark on a covered
-message changes what was sent already, so only that raises the context revision.
+A pinned message is always sent whole. An excluded message is never sent: all summaries made from it
+are withdrawn, and the originals around it are sent again. Only a mark on a covered message changes
+earlier prompts, so only that increases the context revision.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Sum
+from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import (
     active_branch,
@@ -29,58 +30,61 @@ from contextpolicy.engine.budget import in_our_count, prompt_limit
 
 
 class NotTakenUp(Refusal):
-    """The message waits and has no place yet."""
+    """The message is waiting and has no seq yet."""
 
     code = "not_taken_up"
     status = 409
-    sentence = "This message still waits for its turn. Pin or exclude it once the reply has begun."
+    sentence = gettext_noop(
+        "This message is waiting for its reply to start. Pin or exclude it after that."
+    )
 
 
 class PinsFull(Refusal):
-    """The pinned messages take all the room that pins may take."""
+    """The pinned messages use all tokens available for pins."""
 
     code = "pins_full"
     status = 409
-    sentence = (
+    sentence = gettext_noop(
         "Pinned messages take {used:,} of {limit:,} tokens and this one needs {needed:,}."
         " Unpin another one, or pin a shorter message."
     )
 
 
 class MessageErased(Refusal):
-    """The message's words were erased."""
+    """The message was erased."""
 
     code = "message_erased"
     status = 409
-    sentence = "This message was erased; nothing is left to pin or to exclude."
+    sentence = gettext_noop("This message was erased and cannot be pinned or excluded.")
 
 
 class NothingToKeep(Refusal):
-    """The message is no reply that was cut by a fault."""
+    """The message is not an incomplete reply."""
 
     code = "nothing_to_keep"
     status = 409
-    sentence = "Only an incomplete reply can be kept; this message is complete."
+    sentence = gettext_noop("Only an incomplete reply can be kept; this message is complete.")
 
 
 @dataclass(frozen=True, slots=True)
 class PinRoom:
-    """The tokens, in our count, that the pinned messages of a chat take, and may take."""
+    """The tokens that a chat's pinned messages use, and their limit, in our count."""
 
     used: int
     limit: int
 
     def check(self, message: Message) -> None:
-        """Raise `PinsFull` unless there is room for one more message."""
+        """Raise `PinsFull` if the message does not fit."""
         needed = message.token_count or 0
         if self.used + needed > self.limit:
             raise PinsFull(used=self.used, limit=self.limit, needed=needed)
 
 
 def pin_room(*, chat: Chat) -> PinRoom:
-    """Return the room of pins in a chat's active branch: the policy's, or half of the prompt.
+    """Return the room for pins on a chat's active branch: the policy's limit, or half of the
+    prompt.
 
-    Raises what `model_choice.choose` raises.
+    Raises the refusals of `model_choice.choose`.
     """
     return room_of_pins(active_branch(chat), choice=model_choice.choose(chat=chat))
 
@@ -88,9 +92,9 @@ def pin_room(*, chat: Chat) -> PinRoom:
 def room_of_pins(
     branch: Branch, *, choice: model_choice.ChosenModel, used: int | None = None
 ) -> PinRoom:
-    """Return the room of pins on a branch under a policy.
+    """Return the room for pins on a branch under a policy.
 
-    `used`: the tokens of its pinned messages, where they are known.
+    `used`: the tokens of its pinned messages, if known.
     """
     limit = choice.values.pins_tokens
     if limit is None:
@@ -104,9 +108,11 @@ def room_of_pins(
 
 @transaction.atomic
 def pin(*, message: Message, actor: str, now: datetime) -> Message:
-    """Send the message whole in every prompt. Pinning it again changes nothing.
+    """Pin a message, so that each prompt contains it whole.
 
-    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and what `model_choice.choose` raises.
+    Idempotent.
+
+    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and the refusals of `model_choice.choose`.
     """
     chat, message = locked(message)
     if message.pinned_at is not None:
@@ -119,7 +125,7 @@ def pin(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def unpin(*, message: Message, actor: str, now: datetime) -> Message:
-    """Let the message be folded like any other. Raises `NotTakenUp` and `MessageErased`."""
+    """Unpin a message, so that summaries may cover it. Raises `NotTakenUp` and `MessageErased`."""
     chat, message = locked(message)
     if message.pinned_at is None:
         return message
@@ -130,9 +136,9 @@ def unpin(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def exclude(*, message: Message, actor: str, now: datetime) -> Message:
-    """Send the message in no prompt any more, nor any summary that was made of it.
+    """Exclude a message from prompts, with all summaries made from it.
 
-    To a person this deletes the message; it is still shown, marked. Raises `NotTakenUp` and
+    To a person this deletes the message, which stays visible with a mark. Raises `NotTakenUp` and
     `MessageErased`.
     """
     chat, message = locked(message)
@@ -150,7 +156,7 @@ def exclude(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def include(*, message: Message, actor: str, now: datetime) -> Message:
-    """Take an exclusion back. Raises `NotTakenUp` and `MessageErased`."""
+    """Undo an exclusion. Raises `NotTakenUp` and `MessageErased`."""
     chat, message = locked(message)
     if not message.excluded:
         return message
@@ -163,7 +169,7 @@ def include(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def keep(*, message: Message, actor: str, now: datetime) -> Message:
-    """Let an incomplete reply count in later prompts.
+    """Include an incomplete reply in later prompts.
 
     Raises `NothingToKeep`, `NotTakenUp` and `MessageErased`.
     """
@@ -178,7 +184,7 @@ def keep(*, message: Message, actor: str, now: datetime) -> Message:
 
 
 def locked(message: Message) -> tuple[Chat, Message]:
-    """Lock the message's chat and return both as they are now.
+    """Lock the message's chat, and return chat and message as they are now.
 
     Raises `NotTakenUp` and `MessageErased`.
     """
@@ -192,9 +198,9 @@ def locked(message: Message) -> tuple[Chat, Message]:
 
 
 def changed(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
-    """Raise the revision of each branch on which the message is in a summary's range.
+    """Increase the revision of each branch whose summary covers the message.
 
-    A summary that is being prepared there is then overtaken. Returns the data for the ledger.
+    A summary in preparation there becomes outdated. Returns the data for the ledger.
     """
     touched = []
     for branch in branches_of(chat):

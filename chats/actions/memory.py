@@ -1,4 +1,4 @@
-"""Acts of people on their memory that change rows of several rooms."""
+"""Actions on a person's memory that change rows of several packages."""
 
 import uuid
 from datetime import datetime
@@ -19,10 +19,10 @@ from chats.turns.statements import PERSON_LOCK
 def delete(
     *, owner: AbstractBaseUser, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> None:
-    """Delete a preference, and what the person's prompts had of it.
+    """Delete a preference, and its text in the person's prompts.
 
-    `reopen`: what it had closed is in use again. Raises `NotFound`, and `UnderHold`, after which
-    the preference is out of use and the wish kept.
+    `reopen`: preferences that it replaced become active again. Raises `NotFound`, and `UnderHold`,
+    which deactivates the preference and stores a pending erasure.
     """
     owner_id = int(owner.pk)
     row = preferences.preference_for(owner_id=owner_id, preference_id=preference_id)
@@ -36,9 +36,9 @@ def delete(
 
 
 def erase(row: Preference, *, now: datetime, reopen: bool = False) -> None:
-    """Delete a preference and what prompts had of it, in the caller's transaction.
+    """Delete a preference and its text in prompts, in the caller's transaction.
 
-    Raises `NotFound` if it is gone, and `UnderHold`.
+    Raises `NotFound` if it does not exist, and `UnderHold`.
     """
     owner_id, marks = row.owner_id, ErasureMarks(now)
     PERSON_LOCK.hold(owner=owner_id)
@@ -47,13 +47,13 @@ def erase(row: Preference, *, now: datetime, reopen: bool = False) -> None:
     preferences.check_free([row], now=now)
     copies.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
     marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
-    # Last: it locks the chain of the instance, and a reply that ends locks its chat's chain first.
+    # Last: it locks the instance's chain, and a reply that ends locks its chat's chain first.
     preferences.delete(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
     transaction.on_commit(truncate_log)
 
 
 def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
-    """Let a chat use and fill its owner's memory, or not."""
+    """Enable or disable the use of its owner's memory in a chat."""
     chat.without_memory = not remembers
     chat.save(update_fields=["without_memory"])
     notices.tell(chat.pk)
@@ -61,7 +61,7 @@ def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
 
 
 def set_memory_of_folder(*, folder: Folder, remembers: bool) -> Folder:
-    """Let the chats of a folder use and fill their owner's memory, or not."""
+    """Enable or disable the use of their owner's memory in a folder's chats."""
     folder.without_memory = not remembers
     folder.save(update_fields=["without_memory"])
     return folder

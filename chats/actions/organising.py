@@ -1,6 +1,6 @@
-"""Puts a person's chats in order: pinned, archived, in folders.
+"""Organises a person's chats: pinned, archived, in folders.
 
-None of it changes what is sent or said, so the ledger has nothing of it.
+None of it changes prompts or messages, so the ledger does not record it.
 """
 
 import uuid
@@ -10,22 +10,23 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.memory import preferences
 from chats.models import Chat, Folder
-from chats.record import notices
+from chats.record import kept_texts, notices
 from contextpolicy.engine import names
 
 NAME_LENGTH = 100
 
 
 class InvalidFolderName(Refusal):
-    """The name is empty, or has a character that no name may have."""
+    """The name is empty or contains a character that is not allowed."""
 
     code = "invalid_name"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "A folder needs a name of 1 to {limit} characters. Line breaks, control characters and"
         " direction overrides are not allowed."
     )
@@ -33,20 +34,22 @@ class InvalidFolderName(Refusal):
 
 
 class FolderNameTooLong(Refusal):
-    """The name is over its limit; names are never cut."""
+    """The name exceeds its limit. Names are never cut."""
 
     code = "too_long"
     status = 422
-    sentence = "A folder's name has at most {limit} characters; this one has {length}."
+    sentence = gettext_noop(
+        "A folder's name has at most {limit} characters; this one has {length}."
+    )
     param = "name"
 
 
 class FolderExists(Refusal):
-    """The person has another folder of this name."""
+    """The person has another folder with this name."""
 
     code = "folder_exists"
     status = 409
-    sentence = "You have a folder called “{name}” already. Choose another name."
+    sentence = gettext_noop("You already have a folder named “{name}”. Choose another name.")
     param = "name"
 
 
@@ -55,15 +58,15 @@ class TooManyFolders(Refusal):
 
     code = "too_many_folders"
     status = 409
-    sentence = "You have {limit} folders and cannot make another. Delete one first."
+    sentence = gettext_noop("You have reached your limit of {limit} folders. Delete one first.")
 
 
 class UnknownFolder(Refusal):
-    """The folder that a chat is to lie in does not exist, or is another person's."""
+    """The folder does not exist, or belongs to another person."""
 
     code = "unknown_folder"
     status = 422
-    sentence = "There is no such folder. Choose one of yours."
+    sentence = gettext_noop("This folder does not exist. Choose one of your folders.")
     param = "folder"
 
 
@@ -75,9 +78,12 @@ def organise(
     archived: bool | None = None,
     folder: uuid.UUID | str | None = "",
 ) -> Chat:
-    """Pin, archive or file the chat; None, and the empty text for the folder, keep what is.
+    """Pin, archive or file the chat.
 
-    `folder`: the id of one of the person's, or None to take the chat out. Raises `UnknownFolder`.
+    None, or an empty text for the folder, changes nothing.
+
+    `folder`: the id of a folder, or None to remove the chat from its folder. Raises
+    `UnknownFolder`.
     """
     changes: dict[str, Any] = {"pinned": pinned, "archived": archived}
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -101,25 +107,26 @@ def own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folder:
 
 @transaction.atomic
 def file_in_new_folder(*, chat: Chat, user: AbstractBaseUser, name: str) -> Folder:
-    """Make a folder, or take the one of this name, and put the chat into it.
+    """Put the chat into the folder with this name, and create it if needed.
 
     Raises `InvalidFolderName`, `FolderNameTooLong` and `TooManyFolders`.
     """
     name = checked_name(name)
-    folder = Folder.objects.filter(owner=user.pk, name=name).first()
-    folder = folder or create_folder(owner=user, name=name)
+    same = folders_called(user.pk, name)
+    exact = (folder for folder in same if folder.name == name)
+    folder = next(exact, same[0] if same else None) or create_folder(owner=user, name=name)
     organise(chat=chat, user=user, folder=folder.pk)
     return folder
 
 
 @transaction.atomic
 def create_folder(*, owner: AbstractBaseUser, name: str) -> Folder:
-    """Make an empty folder.
+    """Create an empty folder.
 
     Raises `InvalidFolderName`, `FolderNameTooLong`, `FolderExists` and `TooManyFolders`.
     """
     name = checked_name(name)
-    # Locked, so that two requests at once cannot both make the last one, or two of one name.
+    # Locked, so that concurrent requests can neither exceed the limit nor create the same name.
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if Folder.objects.filter(owner=owner.pk).count() >= settings.FOLDERS_PER_USER:
         raise TooManyFolders(limit=settings.FOLDERS_PER_USER)
@@ -129,14 +136,17 @@ def create_folder(*, owner: AbstractBaseUser, name: str) -> Folder:
 
 
 @transaction.atomic
-def rename_folder(*, folder: Folder, name: str) -> Folder:
-    """Give the folder another name.
+def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
+    """Rename the folder.
 
     Raises `InvalidFolderName`, `FolderNameTooLong` and `FolderExists`.
     """
     name = checked_name(name)
     User.objects.select_for_update(no_key=True).get(pk=folder.owner_id)
     check_free(folder.owner_id, name, but=folder)
+    before = Folder.objects.get(pk=folder.pk)
+    if before.name != name:
+        kept_texts.keep_of_folder(before, actor=f"user:{folder.owner_id}", now=now)
     folder.name = name
     folder.save(update_fields=["name"])
     notices.tell_of_list(folder.owner_id)
@@ -145,7 +155,8 @@ def rename_folder(*, folder: Folder, name: str) -> Folder:
 
 @transaction.atomic
 def delete_folder(*, folder: Folder, now: datetime) -> None:
-    """Take the folder away; its chats stay, in no folder, and so do preferences that are held."""
+    """Delete the folder. Its chats stay without a folder, as do preferences under a hold."""
+    kept_texts.keep_of_folder(folder, actor=f"user:{folder.owner_id}", now=now)
     preferences.put_aside_in(folder, now=now)
     Chat.objects.filter(folder=folder).update(folder=None)
     notices.tell_of_list(folder.owner_id)
@@ -153,7 +164,7 @@ def delete_folder(*, folder: Folder, now: datetime) -> None:
 
 
 def checked_name(name: str) -> str:
-    """Return the name in its normal form, without the spaces around it.
+    """Return the name in its normal form, without surrounding spaces.
 
     Raises `InvalidFolderName` and `FolderNameTooLong`.
     """
@@ -166,7 +177,15 @@ def checked_name(name: str) -> str:
 
 
 def check_free(owner: int, name: str, *, but: Folder | None = None) -> None:
-    """Raise `FolderExists` if the person has another folder of this name."""
-    same = Folder.objects.filter(owner=owner, name=name)
-    if any(folder != but for folder in same):
-        raise FolderExists(name=name)
+    """Raise `FolderExists` if the person has another folder with this name."""
+    if but is not None and names.normal(but.name) == name:
+        return
+    others = [folder for folder in folders_called(owner, name) if folder != but]
+    if others:
+        raise FolderExists(name=others[0].name)
+
+
+def folders_called(owner: int, name: str) -> list[Folder]:
+    """Return a person's folders with this name, in any case. Older versions allowed several."""
+    rows = Folder.objects.filter(owner=owner).order_by("pk")
+    return [folder for folder in rows if names.folded(folder.name) == names.folded(name)]

@@ -1,8 +1,8 @@
-"""Erases what is older than policies let it be: one run each night, in small steps.
+"""Erases messages older than their retention period: one run each night, in small steps.
 
-A run goes through the chats by their ids. Each step is a transaction of its own: it erases through
-the erasure of every message and chat, which asks for legal holds, and writes down how far the run
-has come. A run that was killed goes on behind its last step; nothing is done twice or left out.
+A run visits the chats by id. Each step is one transaction: it erases through the usual erasure of
+messages and chats, which checks legal holds, and stores the run's progress. A killed run continues
+after its last step, without repeating or skipping anything.
 """
 
 import json
@@ -30,11 +30,12 @@ from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerHead
 
 logger = logging.getLogger(__name__)
-# Messages erased in one transaction, which others wait for under SQLite (some 30 ms each), and
-# seconds that one task takes.
+# Messages erased per transaction, which blocks others under SQLite (about 30 ms each), and time
+# limit of one task in seconds.
 AT_ONCE = 10
 SECONDS = 20.0
-# Between two transactions: who waits for SQLite's only writer looks every tenth of a second.
+# Pause between two transactions: processes waiting for SQLite's writer lock retry every 0.1
+# seconds.
 REST = 0.15
 GENESIS = "0" * 64
 CERTIFICATES = ("message.erased", "chat.erased")
@@ -42,14 +43,14 @@ CERTIFICATES = ("message.erased", "chat.erased")
 
 @dataclass(frozen=True, slots=True)
 class RetentionLease:
-    """The right to work on a run, and the number of its entries so far."""
+    """A worker's claim on a run."""
 
     run_id: uuid.UUID
     token: uuid.UUID
 
 
 def begin(*, actor: str, now: datetime) -> RetentionRun:
-    """Begin a run, or return the one that is not over; it is worked on in the background."""
+    """Start a run, or return the open one. The work happens in the background."""
     try:
         with transaction.atomic():
             run = RetentionRun.objects.create(started_at=now, digest=GENESIS)
@@ -62,7 +63,7 @@ def begin(*, actor: str, now: datetime) -> RetentionRun:
 
 
 def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> None:
-    """Work on the run that is due for some seconds, and ask for the next task if more is left."""
+    """Work on a due run for some seconds, and enqueue the next task if more is left."""
     if is_due(now=clock()):
         begin(actor="system", now=clock())
     lease = claim()
@@ -81,7 +82,7 @@ def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> N
 
 
 def claim() -> RetentionLease | None:
-    """Take the open run; None if there is none, or somebody works on it."""
+    """Claim the open run. None if there is none, or another worker holds it."""
     run = RetentionRun.objects.filter(free(), is_open=True).first()
     if run is None:
         return None
@@ -92,7 +93,10 @@ def claim() -> RetentionLease | None:
 
 
 def steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
-    """Do a run in steps, a transaction each, from its place to its end. Raises `LeaseLost`."""
+    """Process a run in steps of one transaction each, from its position to its end.
+
+    Raises `LeaseLost`.
+    """
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place
     while page := ages.page_after(place):
@@ -110,10 +114,12 @@ def steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[N
 def erase_in(
     chat: Chat, *, lease: RetentionLease, passed: int, clock: Callable[[], datetime]
 ) -> Iterator[None]:
-    """Erase what is due in a chat, in steps; with the last one it counts as `passed` chats.
+    """Erase the due messages of a chat in steps.
 
-    What is held, or is part of a reply that is being written, is left to the next night, and so is
-    what fails: one chat holds up no other. Raises `LeaseLost`.
+    The last step counts it as `passed` chats.
+
+    Messages under a hold or in a running reply are left to the next night. So are failures, so that
+    one chat does not block the others. Raises `LeaseLost`.
     """
     ending: dict[str, Any] = {"place": chat.pk, "chats": passed}
     busy = (erasure.StillAnswering, erasure.StillReferred)
@@ -132,10 +138,10 @@ def erase_in(
             raise
         except Exception as error:
             if databases.may_pass(error):
-                # The database's trouble, not this chat's: a later task begins here again.
+                # Database error, not this chat's fault: let a later task retry.
                 raise
-            # Never its text: a database puts the row's values into it.
-            logger.error("no retention in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400
+            # Without the message: databases include the row's values in it.
+            logger.error("retention failed in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400
             more = False
             book(lease, **ending, chats_failed=1)
         yield
@@ -144,9 +150,11 @@ def erase_in(
 def erase_some(
     chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
 ) -> bool:
-    """Erase a few messages of a chat, or all of it; return whether some are left.
+    """Erase a few messages of a chat, or all of it.
 
-    The age that holds is asked for again under the chat's lock. Raises `UnderHold`,
+    Return True if some are left.
+
+    The retention period is checked again under the chat's lock. Raises `UnderHold`,
     `StillAnswering`, `StillReferred` and `LeaseLost`.
     """
     try:
@@ -191,9 +199,10 @@ def erase_some(
 def enter(
     lease: RetentionLease, *, chat_id: uuid.UUID, messages: int, days: int, after: int
 ) -> RetentionEntry:
-    """Store which rows of the ledger certify what this transaction erased in a chat.
+    """Store which ledger entries certify this transaction's erasures in a chat.
 
-    The chain's head is locked since the first of them, so all up to its end are of this run.
+    The chain's head is locked since the first of them, so all entries up to its end belong to this
+    run.
     """
     scope = f"chat:{chat_id}"
     rows = AuditEvent.objects.filter(scope=scope, seq__gt=after, type__in=CERTIFICATES)
@@ -212,7 +221,7 @@ def enter(
 
 
 def line_of(entry: RetentionEntry) -> str:
-    """Write an entry as canonical JSON (sorted keys, no spaces, ASCII): what is hashed."""
+    """Return an entry as canonical JSON (sorted keys, no spaces, ASCII) for hashing."""
     content = {
         "number": entry.number,
         "chat": str(entry.chat_id),
@@ -226,7 +235,7 @@ def line_of(entry: RetentionEntry) -> str:
 
 
 def digest_of(lines: Sequence[str], *, start: str = GENESIS) -> str:
-    """Hash lines one after the other: SHA-256, in hex, of the digest before and the line."""
+    """Return the chained hash of lines: SHA-256, in hex, of the previous digest and the line."""
     digest = start
     for line in lines:
         digest = sha256((digest + line).encode()).hexdigest()
@@ -234,7 +243,7 @@ def digest_of(lines: Sequence[str], *, start: str = GENESIS) -> str:
 
 
 def following(entry: RetentionEntry) -> str:
-    """Return the digest of a run after its newest entry."""
+    """Return a run's digest including its newest entry."""
     before = RetentionRun.objects.values_list("digest", flat=True).get(pk=entry.run_id)
     return digest_of([line_of(entry)], start=before)
 
@@ -246,7 +255,7 @@ def book(
     digest: str = "",
     **counts: int,
 ) -> None:
-    """Write down how far a run has come, and renew its lease. Raises `LeaseLost`."""
+    """Store a run's progress and renew its lease. Raises `LeaseLost`."""
     changes: dict[str, Any] = {name: F(name) + more for name, more in counts.items()}
     if place is not None:
         changes["place"] = place
@@ -268,7 +277,7 @@ def finish(lease: RetentionLease, *, now: datetime) -> None:
 
 
 def certified(run: RetentionRun) -> dict[str, Any]:
-    """Return what the ledger says of a run that ended: counts, and the digest of its entries."""
+    """Return the ledger data of an ended run: counts, and the digest of its entries."""
     return {
         "run": str(run.pk),
         "chats": run.chats,

@@ -1,4 +1,4 @@
-"""Searches a person's chats for them: titles first, then messages and summaries, page by page."""
+"""Searches a person's chats: titles first, then messages and summaries, page by page."""
 
 import uuid
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db.models import F
+from django.utils.translation import gettext_noop
 
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
@@ -16,7 +17,7 @@ from chats.memory.titles import titled
 from chats.models import Branch, Chat
 from chats.record import history
 
-# A person's question; a longer one is refused and never cut.
+# Limit of a search in characters. Longer ones are refused, never cut.
 LONGEST = 400
 PAGE = 20
 MOST = 200
@@ -24,20 +25,22 @@ MOST_TITLES = 10
 
 
 class SearchTooLong(Refusal):
-    """The question is over its limit."""
+    """The search exceeds its limit."""
 
     code = "question_too_long"
     status = 422
-    sentence = "A search takes {limit} characters; this one has {length:,}. Use fewer words."
+    sentence = gettext_noop(
+        "A search can have up to {limit} characters; this one has {length:,}. Use fewer words."
+    )
     param = "q"
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage and the way to it.
+    """A search hit with its location.
 
-    `branch` is the one that is open in its chat. `is_beside`: it stands on another one, which has
-    to be chosen. `is_covered`: it stands under a summary or a window.
+    `branch` is the active one of its chat. `is_beside`: the hit is on another branch, which must be
+    selected. `is_covered`: a summary or window covers it.
     """
 
     passage: Passage
@@ -48,7 +51,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A page of what was found. `chats`: those whose titles fit, on the first page."""
+    """A page of search results. `chats`: those with matching titles, on the first page."""
 
     chats: Sequence[Chat] = ()
     hits: Sequence[Hit] = ()
@@ -68,11 +71,10 @@ def search_chats(
     is_typed: bool = False,
     is_quick: bool = False,
 ) -> Searched:
-    """Return a page of what was found in a person's own chats, of at most `size` hits.
+    """Return a page of hits in a person's own chats, at most `size`.
 
-    `is_typed`, `is_quick`: as for `recall`.
-    Originals under a summary are left out where the chat's policy keeps the archive closed. Raises
-    `SearchTooLong`.
+    `is_typed` and `is_quick` are those of `recall`. Messages covered by a summary are left out if
+    the chat's policy closes the archive. Raises `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))
@@ -97,7 +99,7 @@ def search_chats(
 
 
 def hits_of(user: User, passages: Sequence[Passage]) -> list[Hit]:
-    """Return the way to each passage that may be shown."""
+    """Return the location of each passage that may be shown."""
     ids = {passage.chat_id for passage in passages}
     rows = Branch.objects.filter(chat__in=ids, chat__owner=user.pk, chat__active_branch=F("pk"))
     related = ("chat", "parent", "active_compaction__base")
@@ -109,22 +111,31 @@ def hits_of(user: User, passages: Sequence[Passage]) -> list[Hit]:
         if branch is None:
             continue
         covered = passage.message_id is not None and passage.seq <= (archive.archived(branch) or 0)
-        if covered and is_closed(branch.chat, known=closed):
+        if is_folded(branch, passage) and is_closed(branch.chat, known=closed):
             continue
         beside = not stands_on(branch, passage)
         hits.append(Hit(passage, branch, beside, covered and not beside))
     return hits
 
 
+def is_folded(branch: Branch, passage: Passage) -> bool:
+    """Return True if the thread shows a summary instead of the passage.
+
+    Messages that a window leaves out of prompts stay readable in the thread.
+    """
+    summary = archive.summary_of(branch)
+    return passage.message_id is not None and summary is not None and passage.seq <= summary.to_seq
+
+
 def is_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
-    """Tell whether the policy keeps a chat's archive closed; asked once for each chat."""
+    """Return True if the policy closes a chat's archive. Checked once per chat."""
     if chat.pk not in known:
         known[chat.pk] = rights.archive_lock(chat) is not None
     return known[chat.pk]
 
 
 def stands_on(branch: Branch, passage: Passage) -> bool:
-    """Tell whether a passage stands on a branch's path."""
+    """Return True if a passage is on a branch's path."""
     return any(
         part.branch_id == passage.branch_id and part.after < passage.seq <= part.to
         for part in history.segments(branch)

@@ -1,4 +1,4 @@
-"""The statements that begin a chat, compiled once."""
+"""Prepared statements for creating a chat."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from speed import prepared
 
 
 def enabled_models() -> QuerySet[ModelSpec]:
-    """Return the models that are switched on, each with what is asked of its provider."""
+    """Return the enabled models with the required fields of their providers."""
     accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
     return ModelSpec.objects.filter(enabled=True).annotate(
         provider_name=Subquery(accounts.values("name")[:1]),
@@ -35,5 +35,5 @@ CHATS_OF_OWNER = prepared.Select(
 
 
 def chats_of(owner_id: int) -> int:
-    """Count a person's chats that are not deleted."""
+    """Return the number of a person's chats that are not deleted."""
     return sum(number for (number,) in CHATS_OF_OWNER.tuples(owner=owner_id))

@@ -1,6 +1,7 @@
-"""Shows a summary that waits for approval next to its sources, to the administrator who decides.
+"""Shows an administrator a summary waiting for approval, next to its sources.
 
-Reading another person's chat needs a reason, which the audit log has before anything is shown.
+Reading another person's chat requires a reason, which the audit log records before anything is
+shown.
 """
 
 import uuid
@@ -18,16 +19,17 @@ from chats.models import Compaction
 from chats.record import reading
 from chats.record.history import on_path
 
-# The newest sources up to this number are shown.
+# Limit of the newest sources shown.
 MOST_SOURCES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewSource:
-    """A message that a summary covers."""
+    """A message that a summary covers. `author` is `said_by` in the reader's language."""
 
     seq: int
     said_by: str
+    author: str
     text: str
 
 
@@ -48,7 +50,7 @@ class SummaryReview:
 def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
     """Return a summary that waits for the person's approval.
 
-    Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and what `model_choice.choose` raises.
+    Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and the refusals of `model_choice.choose`.
     """
     rows = Compaction.objects.select_related("branch__chat__owner", "previous")
     row = rows.filter(pk=compaction_id, branch__chat__deleted_at=None).first()
@@ -63,7 +65,7 @@ def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
 
 
 def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None:
-    """Return until when the person may read the chat; None if a reason is needed first."""
+    """Return until when the person may read the chat. None if a reason is needed first."""
     chat = row.branch.chat
     if chat.owner_id == user.pk:
         return now + reading.HALF_AN_HOUR
@@ -71,7 +73,9 @@ def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None
 
 
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
-    """Return the summary with its sources; the audit log records the reading first.
+    """Return the summary with its sources.
+
+    The audit log records the reading first.
 
     Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
     """
@@ -86,7 +90,9 @@ def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview
     total = found.count()
     newest = list(found.order_by("-seq")[:MOST_SOURCES])[::-1]
     sources = [
-        ReviewSource(message.seq or 0, message.said_by, "\n".join(texts_of(message.parts)))
+        ReviewSource(
+            message.seq or 0, message.said_by, message.author, "\n".join(texts_of(message.parts))
+        )
         for message in newest
     ]
     earlier = row.previous.text if row.previous else ""

@@ -1,19 +1,21 @@
-"""A chat's own system text: written by its owner, as far as the policy allows one.
+"""A chat's own system text, written by its owner if the policy allows it.
 
-The policy's `chat_system` decides how it stands beside the policy's text, and where that says so,
-its layout (`engine.systemtext.governed`). The ledger records that it changed and how long it is,
-never its words.
+The policy's `chat_system`, and its layout if that says so, define how it is combined with the
+policy's text (`engine.systemtext.governed`). The ledger records the change and the length, never
+the text.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Chat
+from chats.models import Chat, KeptText
 from chats.prompt import composition, model_choice
+from chats.record import kept_texts
 from chats.record.locking import chat_to_write_in
 from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
@@ -24,51 +26,55 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 class SystemTextLocked(Refusal):
-    """The policy allows chats no system text of their own."""
+    """The policy does not allow chats their own system text."""
 
     code = "system_text_locked"
     status = 403
-    sentence = (
-        "The policy {policy} does not let a chat have a system text of its own."
-        " Ask whoever looks after it."
+    sentence = gettext_noop(
+        "The policy {policy} does not allow chats to have their own system text. Ask your "
+        "administrator."
     )
     param = "system_text"
 
 
 class SystemTextTooLong(Refusal):
-    """The text is longer than any system text may be. Refused, never cut."""
+    """The text exceeds the limit for system texts. It is refused, never cut."""
 
     code = "too_long"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "This system text has {length:,} characters; {limit:,} are allowed. Shorten it by {over:,}."
     )
     param = "system_text"
 
 
 class InvalidSystemText(Refusal):
-    """The text has a NUL or half of a surrogate pair: no store keeps them byte for byte."""
+    """The text contains NUL or a lone surrogate, which databases cannot store unchanged."""
 
     code = "invalid_character"
     status = 422
-    sentence = "The system text has a character that cannot be stored, at position {position}."
+    sentence = gettext_noop(
+        "The system text contains a character that cannot be stored, at position {position}."
+    )
     param = "system_text"
 
 
 class NoRoomForSystemText(Refusal):
-    """With this text the policy's numbers cannot work in this chat."""
+    """With this text, the policy's limits contradict each other in this chat."""
 
     code = "policy_impossible"
     status = 422
-    sentence = "With this text the policy {policy} cannot work here: {reason}"
+    sentence = gettext_noop(
+        "With this text, the policy {policy} does not work in this chat: {reason}"
+    )
     param = "system_text"
 
 
 @dataclass(frozen=True, slots=True)
 class SystemTextRule:
-    """The place of a chat's own text under its policy: the policy, its rule, and the lock.
+    """How a chat's own text is used: the policy, its rule, and the lock.
 
-    `rule`: `append` (behind the policy's text), `replace` (in its place) or `ignore`.
+    `rule`: `append` (after the policy's text), `replace` (instead of it) or `ignore`.
     """
 
     policy: str
@@ -77,19 +83,19 @@ class SystemTextRule:
 
 
 def place_of(*, chat: Chat) -> SystemTextRule:
-    """Say what the chat's policy does with its own text.
+    """Return how the chat's policy uses its own text.
 
-    Raises what `model_choice.choose` raises.
+    Raises the refusals of `model_choice.choose`.
     """
     choice = model_choice.choose(chat=chat)
     rule = rule_of(choice.values)
     label = choice.effective.label
-    lock = str(SystemTextLocked(policy=label)) if rule == "ignore" else ""
+    lock = SystemTextLocked(policy=label).localized if rule == "ignore" else ""
     return SystemTextRule(policy=label, rule=rule, lock=lock)
 
 
 def rule_of(values: PolicyValues) -> str:
-    """Say how a chat's own text stands beside the policy's: append, replace or ignore."""
+    """Return how a chat's text is combined with the policy's: append, replace or ignore."""
     both = governed((("policy", "-"), ("chat", "-")), values=values)
     names = [name for name, _ in both]
     if "chat" not in names:
@@ -99,16 +105,19 @@ def rule_of(values: PolicyValues) -> str:
 
 @transaction.atomic
 def write(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
-    """Give the chat this system text, from its next message on; an empty one removes it.
+    """Set the chat's system text from its next message on.
 
-    Removing it is never locked. Raises `SystemTextLocked`, `SystemTextTooLong`,
-    `InvalidSystemText`, `NoRoomForSystemText`, and what `model_choice.choose` raises.
+    An empty text removes it.
+
+    Removal is never locked. Raises `SystemTextLocked`, `SystemTextTooLong`, `InvalidSystemText`,
+    `NoRoomForSystemText`, and the refusals of `model_choice.choose`.
     """
     locked = chat_to_write_in(chat.pk)
     before = locked.system_text
     chat.system_text = before if text == before else checked(chat, text=text)
     if chat.system_text == before:
         return chat
+    kept_texts.keep(KeptText.Kind.SYSTEM_TEXT, before, chat=chat, actor=actor, now=now)
     chat.save(update_fields=["system_text"])
     ledger.record(
         "chat.system_text_changed",
@@ -117,13 +126,13 @@ def write(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
         chat_id=chat.pk,
         data={"from_characters": len(before), "to_characters": len(text)},
     )
-    # A longer one may have passed the policy's marks; the next prompt fits in any case.
+    # The chat may now exceed the policy's thresholds. The next prompt fits in any case.
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     return chat
 
 
 def checked(chat: Chat, *, text: str) -> str:
-    """Return the text, if the chat may have it.
+    """Return the text if the chat may have it.
 
     Raises `SystemTextTooLong`, `InvalidSystemText`, `SystemTextLocked` and `NoRoomForSystemText`.
     """
@@ -142,7 +151,7 @@ def checked(chat: Chat, *, text: str) -> str:
 
 
 def check_room(text: str, *, choice: model_choice.ChosenModel) -> None:
-    """Raise `NoRoomForSystemText` if the whole system text leaves too little for the chat."""
+    """Raise `NoRoomForSystemText` if the whole system text leaves too little room for the chat."""
     values = choice.values
     parts = composition.system_of(Chat(system_text=text), values=values)
     whole = SECTION_JOINT.join(part for _, part in governed(parts, values=values))

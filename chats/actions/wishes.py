@@ -1,4 +1,4 @@
-"""Carries out what a legal hold kept waiting, once the hold has ended."""
+"""Runs pending erasures after their legal hold has ended."""
 
 import uuid
 from contextlib import suppress
@@ -14,9 +14,11 @@ from chats.record.locking import chat_to_erase_in
 
 
 def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
-    """Erase what a person wished; return whether it is gone.
+    """Run a pending erasure.
 
-    It stays while a hold covers it, or while a reply is being written with it: the next sweep asks
+    Return True if it is done.
+
+    It stays pending while a hold covers it, or while a reply uses the content; the next sweep tries
     again.
     """
     busy = (erasure.StillAnswering, erasure.StillReferred)
@@ -29,7 +31,7 @@ def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
 
 
 def carry_out(wish: ErasureWish, *, now: datetime) -> None:
-    """Erase what is wished, in the caller's transaction; the wish goes with it.
+    """Erase the content and the pending erasure, in the caller's transaction.
 
     Raises `UnderHold`, `StillAnswering` and `StillReferred`.
     """
@@ -47,9 +49,11 @@ def carry_out(wish: ErasureWish, *, now: datetime) -> None:
 
 
 def withdraw(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:
-    """Keep what a person wished to be erased after all; return whether there was such a wish.
+    """Cancel a pending erasure.
 
-    A hidden chat stays hidden until it is brought back, which withdraws its wish too.
+    Return True if there was one.
+
+    A hidden chat stays hidden until it is restored, which cancels its erasure too.
     """
     with transaction.atomic():
         return bool(holds.withdraw(holds.wishes_of(owner_id=owner_id).filter(pk=wish_id), now=now))

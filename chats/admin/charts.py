@@ -1,19 +1,22 @@
-"""Draws courses of numbers as SVG that needs no script and no style of its own."""
+"""Line and bar charts as SVG, without scripts or inline styles."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext, ngettext
+
 from chats.simulation.forecast import Point
+from contextpolicy.wording import join_items
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 200, 52, 24, 12
-# Points of a line: more would not be told apart at this width.
+# Points per line. More would be indistinguishable at this width.
 MOST_POINTS = 200
 TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One course: its kind for the style sheet, the path, and where the history was shortened."""
+    """A line of the chart: CSS kind, path, and markers where the history was shortened."""
 
     kind: str
     points: str
@@ -22,7 +25,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything the template of a chart writes."""
+    """All values of the chart template."""
 
     lines: Sequence[Curve]
     ticks: Sequence[tuple[float, str]]
@@ -36,7 +39,7 @@ class Chart:
 
 
 def chart_of(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
-    """Draw two courses over the same turns; None where there are fewer than two turns."""
+    """Return a chart of two token curves over the same turns; None below two turns."""
     turns = max(len(now), len(proposed))
     if turns < 2:
         return None
@@ -47,23 +50,25 @@ def chart_of(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
         ticks=[(y_of(top * n / TICKS, top), f"{round(top * n / TICKS):,}") for n in range(5)],
         last_turn=turns,
         rows=rows(now, proposed),
-        told=f"≈ tokens of the prompt over {turns:,} turns. Now the history is shortened "
-        f"≈ {shortened[0]:,} times, as proposed ≈ {shortened[1]:,} times.",
+        told=gettext(
+            "≈ tokens of the prompt over {turns:,} turns. Now the history is shortened "
+            "≈ {now:,} times, as proposed ≈ {proposed:,} times."
+        ).format(turns=turns, now=shortened[0], proposed=shortened[1]),
     )
 
 
 def x_of(turn: int, turns: int) -> float:
-    """Return where a turn stands."""
+    """Return the x position of a turn."""
     return round(LEFT + (turn - 1) / (turns - 1) * (WIDTH - LEFT - 8), 1)
 
 
 def y_of(tokens: float, top: int) -> float:
-    """Return where a number of tokens stands."""
+    """Return the y position of a number of tokens."""
     return round(TOP + (1 - tokens / top) * (HEIGHT - BOTTOM - TOP), 1)
 
 
 def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
-    """Draw one course, thinned out; every place where the history was shortened stays."""
+    """Return one thinned-out line. The places where the history was shortened stay, up to 200."""
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]
     marks = [point for point in course if point.compacted]
@@ -71,15 +76,20 @@ def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
     return Curve(
         kind,
         " ".join(f"{x_of(p.turn, turns)},{y_of(p.tokens, top)}" for p in kept),
-        [
-            (x_of(p.turn, turns), y_of(p.tokens, top), f"turn {p.turn:,}, ≈ {p.tokens:,} tokens")
-            for p in marks[::thin]
-        ],
+        [(x_of(p.turn, turns), y_of(p.tokens, top), mark_words(p)) for p in marks[::thin]],
     )
 
 
+def mark_words(point: Point) -> str:
+    """Return the label of a place where the history was shortened."""
+    said = ngettext(
+        "turn {turn:,}, ≈ {tokens:,} token", "turn {turn:,}, ≈ {tokens:,} tokens", point.tokens
+    )
+    return said.format(turn=point.turn, tokens=point.tokens)
+
+
 def rows(now: Sequence[Point], proposed: Sequence[Point]) -> list[tuple[int, str, str, bool, bool]]:
-    """Return the numbers of the chart as a table of at most twenty turns, the newest last."""
+    """Return the chart as a table of at most 20 turns, newest last."""
     turns = max(len(now), len(proposed))
     step = max(1, -(-turns // 20))
     found = []
@@ -99,7 +109,7 @@ def rows(now: Sequence[Point], proposed: Sequence[Point]) -> list[tuple[int, str
 
 @dataclass(frozen=True, slots=True)
 class ChartBar:
-    """One piece of a bar: which series it is of, where it stands, and what it says."""
+    """A segment of a bar: series, position, size and tooltip."""
 
     kind: str
     x: float
@@ -111,7 +121,7 @@ class ChartBar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A chart of bars, the pieces of each on top of one another."""
+    """A stacked bar chart."""
 
     title: str
     bars: Sequence[ChartBar]
@@ -129,12 +139,15 @@ def bars_of(
     labels: Sequence[str],
     series: Sequence[Sequence[int]],
     *,
-    names: Sequence[str],
+    names: Sequence[Callable[[int], str]],
     kinds: Sequence[str] = ("series-0", "series-1"),
 ) -> Bars:
-    """Draw one bar for each label; the first series stands at the bottom."""
+    """Return one bar per label. The first series is at the bottom.
+
+    `names` formats a number of each series, with the name of the series.
+    """
     sums = [sum(values) for values in zip(*series, strict=True)]
-    # The numbers beside the lines are whole.
+    # A multiple of the tick count, so that all axis labels are whole numbers.
     top = -(-max(sums, default=0) // TICKS) * TICKS or TICKS
     step = (WIDTH - LEFT) / max(len(labels), 1)
     drawn = []
@@ -145,22 +158,22 @@ def bars_of(
                 continue
             y, base = y_of(below + value, top), y_of(below, top)
             x, below = round(LEFT + place * step, 1), below + value
-            said = f"{label}: {value:,} {name}"
+            said = gettext("{day}: {count}").format(day=label, count=name(value))
             height = max(round(base - y, 1), 0.5)
             drawn.append(ChartBar(kind, x, y, round(step * 0.8, 1), height, said))
-    whole = ", ".join(f"{sum(values):,} {name}" for name, values in zip(names, series, strict=True))
+    whole = join_items(name(sum(values)) for name, values in zip(names, series, strict=True))
     return Bars(
         title=title,
         bars=drawn,
         ticks=[(y_of(top * n / TICKS, top), in_short(round(top * n / TICKS))) for n in range(5)],
         first=labels[0] if labels else "",
         last=labels[-1] if labels else "",
-        told=f"{title}. Altogether {whole}.",
+        told=gettext("{title}. Total: {numbers}.").format(title=title, numbers=whole),
     )
 
 
 def in_short(number: int) -> str:
-    """Write a number so that it fits beside a chart: 1,250,000 → 1.25M."""
+    """Abbreviate a number for a chart axis: 1,250,000 → 1.25M."""
     for size, mark in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
         if number >= size:
             return f"{number / (1_000 if mark == 'k' else size):.3g}{mark}"

@@ -1,6 +1,6 @@
-"""The actions on compactions that their owners have on pages, for administrators.
+"""Admin actions on compactions: the same ones that chat owners have on pages.
 
-Each asks first. Where a policy says who may, the domain asks it; a row that refuses says why.
+Each asks for confirmation. The domain checks the chat's policy, and each refusal names its reason.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.confirm import confirmation, each
 from chats.compaction import pauses
@@ -32,97 +33,109 @@ DEEDS = (
 
 
 class CompactionDeeds(ReadOnlyAdmin):
-    """Compact now, undo, redo, write again, stop, go on after an undo."""
+    """Actions: compact now, undo, redo, regenerate, cancel, resume after an undo."""
 
     def has_govern_permission(self, request: HttpRequest) -> bool:
-        """Allow policy administrators; a chat's policy may still refuse."""
+        """Allow policy administrators. A chat's policy may still refuse."""
         return person(request).has_perm(EDITS_POLICIES)
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
-        """Allow those who pay for the calls, or decide about them."""
+        """Allow operators, who pay for the calls, and policy administrators."""
         return self.has_govern_permission(request) or person(request).has_perm(OPERATES)
 
-    @admin.action(description="Compact these chats now", permissions=["govern"])
+    @admin.action(description=gettext_lazy("Compact these chats now"), permissions=["govern"])
     def compact_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Ask for a summary in the chats of these compactions."""
+        """Request a summary in the chats of these compactions."""
         user, now = person(request), timezone.now()
         return self.after_asking(
             request,
             chats_of(queryset),
-            title="Compact now",
-            sentence="A summary is asked for in the chats of these compactions, although their "
-            "prompts are not full. It is written in the background.",
+            title=gettext("Compact now"),
+            sentence=gettext(
+                "Requests a summary in the chats of these compactions, although their prompts "
+                "are not full. The summaries are written in the background."
+            ),
             deed=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
-            done="a summary was asked for.",
+            done=gettext("summary requested."),
             name=chat_name,
         )
 
-    @admin.action(description="Undo", permissions=["govern"])
+    @admin.action(description=gettext_lazy("Undo"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Send what these summaries stand for again."""
+        """Deactivate these summaries, so that their messages are sent again."""
         user, now = person(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title="Undo",
-            sentence="The next prompts have again what was in force before. Summaries by "
-            "themselves pause in these chats.",
+            title=gettext("Undo"),
+            sentence=gettext(
+                "The next prompts use the previous summary or the original messages again. "
+                "Automatic compaction is paused in these chats."
+            ),
             deed=lambda row: undo.undo(user=user, compaction=row, now=now),
-            done="undone.",
+            done=gettext("undone."),
         )
 
-    @admin.action(description="Redo", permissions=["govern"])
+    @admin.action(description=gettext_lazy("Redo"), permissions=["govern"])
     def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Put undone summaries in force again."""
+        """Publish undone summaries again."""
         user, now = person(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title="Redo",
-            sentence="These summaries are sent again in place of their messages, and the pause "
-            "ends.",
+            title=gettext("Redo"),
+            sentence=gettext(
+                "These summaries replace their messages in prompts again, and automatic "
+                "compaction resumes."
+            ),
             deed=lambda row: undo.redo(user=user, compaction=row, now=now),
-            done="in force again.",
+            done=gettext("published again."),
         )
 
-    @admin.action(description="Write again from the originals", permissions=["govern"])
+    @admin.action(
+        description=gettext_lazy("Regenerate summaries from the originals"), permissions=["govern"]
+    )
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Ask for summaries in force to be written again."""
+        """Request new versions of active summaries."""
         user, now = person(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title="Write again",
-            sentence="Summaries in force are written again from their originals, by the model of "
-            "their policy. The old ones stay readable.",
+            title=gettext("Regenerate summaries"),
+            sentence=gettext(
+                "The model of the policy regenerates these summaries from the original "
+                "messages. The old versions stay readable."
+            ),
             deed=lambda row: controls.rerun(user=user, compaction=row, now=now),
-            done="it was asked for.",
+            done=gettext("regeneration requested."),
         )
 
-    @admin.action(description="Stop what is being written", permissions=["stop"])
+    @admin.action(description=gettext_lazy("Cancel running summaries"), permissions=["stop"])
     def stop_writing(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Stop summaries that are being written."""
+        """Cancel summaries that are being written."""
         user, now = person(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title="Stop",
-            sentence="Nothing changes but the record of the attempt.",
+            title=gettext("Cancel running summaries"),
+            sentence=gettext("Prompts do not change. The attempt is recorded as cancelled."),
             deed=lambda row: controls.cancel(user=user, compaction=row, now=now),
-            done="stopped.",
+            done=gettext("cancelled."),
         )
 
-    @admin.action(description="Let these chats go on after an undo", permissions=["govern"])
+    @admin.action(description=gettext_lazy("Resume automatic compaction"), permissions=["govern"])
     def end_pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Let summaries be made by themselves again."""
+        """Resume automatic compaction after an undo."""
         actor, now = actor_of(request), timezone.now()
         return self.after_asking(
             request,
             chats_of(queryset),
-            title="Go on after an undo",
-            sentence="Summaries are made by themselves again in the chats of these compactions.",
+            title=gettext("Resume automatic compaction"),
+            sentence=gettext(
+                "Summaries are created automatically again in the chats of these compactions."
+            ),
             deed=lambda chat: pauses.resume(chat=chat, actor=actor, now=now),
-            done="goes on.",
+            done=gettext("automatic compaction resumed."),
             name=chat_name,
         )
 
@@ -137,7 +150,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         done: str,
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
-        """Ask, then do it to each row; without rows there is nothing to do."""
+        """Show the confirmation page, or run the action on each row once confirmed."""
         asked = confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
             each(self, request, rows, deed=deed, done=done, name=name)
@@ -145,16 +158,16 @@ class CompactionDeeds(ReadOnlyAdmin):
 
 
 def chats_of(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
-    """Return the chats of compactions, each once, without their titles."""
+    """Return the distinct chats of compactions, without their titles."""
     rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
     return rows.only("pk").distinct()
 
 
 def chat_name(chat: Chat) -> str:
-    """Name a chat by its id; its title is content."""
-    return f"Chat {chat.pk}"
+    """Return a chat's display name. The title is content, so it is not shown."""
+    return gettext("Chat {id}").format(id=chat.pk)
 
 
 def person(request: HttpRequest) -> User:
-    """Return the person who asks; the site has made sure that there is one."""
+    """Return the signed-in user."""
     return cast(User, request.user)

@@ -1,7 +1,7 @@
-"""The administration's pages of compactions: numbers and hashes of each, and actions.
+"""Admin pages of compactions: numbers, hashes and actions.
 
-No page here prints a summary, a focus or a remark. Approvers read a summary on the review page,
-after they gave a reason.
+No page here shows a summary, a focus or a remark. Approvers read a summary on the review page after
+giving a reason.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
-from chats.admin.compaction_deeds import DEEDS, OPERATES, person
+from chats.admin.compaction_deeds import DEEDS, OPERATES, chat_name, person
 from chats.admin.confirm import confirmation, each
 from chats.admin.records import DASHBOARD_LOOKUPS
 from chats.admin.summary_review import SummaryReviewAdmin
@@ -32,7 +33,7 @@ from contextpolicy.engine.factscan import KINDS
 
 
 class CompactionAdmin(SummaryReviewAdmin):
-    """Compactions: range, state, numbers and hashes. A summary is on the page of its review."""
+    """Compactions: range, state, numbers and hashes. The review page shows the summary."""
 
     actions = ("reset_breaker", "approve_waiting", "reject_waiting", *DEEDS)
     list_display = (
@@ -98,42 +99,38 @@ class CompactionAdmin(SummaryReviewAdmin):
     )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow what the dashboard leads here with."""
+        """Allow the filters used in dashboard links."""
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
-        """Leave the texts out, so that no page can print them by mistake."""
+        """Defer the texts, so that no page can print them by mistake."""
         rows: QuerySet[Compaction] = super().get_queryset(request)
         return rows.defer("text", "sections", "retention", "focus", "remark")
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Allow operators.
-
-        Whoever looks after the model servers looks after their failures.
-        """
+        """Allow operators: they also handle failures of model servers."""
         return person(request).has_perm(OPERATES)
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
-        """Allow policy administrators.
-
-        The chat's policy says whether they may here.
-        """
+        """Allow policy administrators. The chat's policy may still refuse."""
         return person(request).has_perm(EDITS_POLICIES)
 
     @admin.action(
-        description="Let summaries of these chats be tried again", permissions=["operate"]
+        description=gettext_lazy("Retry summaries of these chats"), permissions=["operate"]
     )
     def reset_breaker(
         self, request: HttpRequest, queryset: QuerySet[Compaction]
     ) -> HttpResponse | None:
-        """Forget the failures of these compactions' chats, after asking."""
+        """Reset the failure count of these compactions' chats, after confirmation."""
         asked = confirmation(
             self,
             request,
             queryset,
-            title="Try summaries again",
-            sentence="The failures so far no longer count in the chats of these compactions. The "
-            "next attempt begins at once, and by the model.",
+            title=gettext("Retry summaries"),
+            sentence=gettext(
+                "Resets the failure count of these chats. The next attempt starts immediately "
+                "and uses the model."
+            ),
         )
         if asked is not None:
             return asked
@@ -143,24 +140,26 @@ class CompactionAdmin(SummaryReviewAdmin):
             request,
             Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
             deed=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
-            done="failures so far no longer count.",
-            name=lambda chat: f"Chat {chat.pk}",
+            done=gettext("failure count reset."),
+            name=chat_name,
         )
         return None
 
-    @admin.action(description="Approve what waits", permissions=["approve"])
+    @admin.action(description=gettext_lazy("Approve pending summaries"), permissions=["approve"])
     def approve_waiting(
         self, request: HttpRequest, queryset: QuerySet[Compaction]
     ) -> HttpResponse | None:
-        """Put waiting summaries in force, after asking."""
+        """Publish pending summaries, after confirmation."""
         rows = queryset.filter(needs_approval=True)
         asked = confirmation(
             self,
             request,
             rows,
-            title="Approve",
-            sentence="These summaries are sent instead of their messages from the next prompt on. "
-            "Summaries that do not wait for approval are not among them.",
+            title=gettext("Approve pending summaries"),
+            sentence=gettext(
+                "From the next prompt on, these summaries replace their messages. Selected "
+                "summaries that are not pending are skipped."
+            ),
         )
         if asked is not None:
             return asked
@@ -170,22 +169,22 @@ class CompactionAdmin(SummaryReviewAdmin):
             request,
             rows,
             deed=lambda row: approve.approve(user=user, compaction=row, now=now),
-            done="approved.",
+            done=gettext("approved."),
         )
         return None
 
-    @admin.action(description="Reject what waits", permissions=["approve"])
+    @admin.action(description=gettext_lazy("Reject pending summaries"), permissions=["approve"])
     def reject_waiting(
         self, request: HttpRequest, queryset: QuerySet[Compaction]
     ) -> HttpResponse | None:
-        """Refuse waiting summaries, after asking, with a reason."""
+        """Reject pending summaries with a reason, after confirmation."""
         rows = queryset.filter(needs_approval=True)
         asked = confirmation(
             self,
             request,
             rows,
-            title="Reject",
-            sentence="These summaries are never sent. Nothing that is sent now changes.",
+            title=gettext("Reject pending summaries"),
+            sentence=gettext("These summaries are never sent. Prompts do not change."),
             asks_reason=True,
         )
         if asked is not None:
@@ -196,79 +195,81 @@ class CompactionAdmin(SummaryReviewAdmin):
             request,
             rows,
             deed=lambda row: approve.reject(user=user, compaction=row, reason=reason, now=now),
-            done="rejected.",
+            done=gettext("rejected."),
         )
         return None
 
-    @admin.display(description="Words")
+    @admin.display(description=gettext_lazy("Request"))
     def words(self, row: Compaction) -> SafeString:
-        """Lead to the request for the summary, which auditors read after a reason."""
-        link = '<a href="{}?compaction={}">Read the request, with a reason (auditors)</a>'
-        return format_html(link, reverse("admin:chats_receipt_words"), row.pk)
+        """Link to the summary request, which auditors can read after giving a reason."""
+        said = gettext("Read the request, with a reason (auditors)")
+        address = reverse("admin:chats_receipt_words")
+        return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, said)
 
-    @admin.display(description="Chat")
+    @admin.display(description=gettext_lazy("Chat"))
     def chat(self, compaction: Compaction) -> str:
-        """Return the chat's id; its title is content."""
+        """Return the chat's ID. Its title is content."""
         return str(compaction.branch.chat_id)
 
-    @admin.display(description="Branch is summarised up to message")
+    @admin.display(description=gettext_lazy("Branch is summarised up to message"))
     def summarised_to(self, compaction: Compaction) -> int:
-        """Return the cursor of its branch as it stands now; 0 when no summary is in force."""
+        """Return the seq up to which summaries cover the branch; 0 without an active summary."""
         return cursor_of(compaction.branch).position
 
-    @admin.display(description="Last summary took effect")
+    @admin.display(description=gettext_lazy("Last summary took effect"))
     def last_summary(self, compaction: Compaction) -> str:
-        """Return the newest time at which a summary took effect on its branch."""
+        """Return the time at which the branch's newest summary was published."""
         at = cursor_of(compaction.branch).compacted_at
-        return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none has"
+        return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else gettext("none has")
 
-    @admin.display(description="Version of the branch's context")
+    @admin.display(description=gettext_lazy("Version of the branch's context"))
     def version(self, compaction: Compaction) -> int:
-        """Return the version, which grows with each change of what stands in place of messages."""
+        """Return the context version, which grows with each change of the active summary."""
         return cursor_of(compaction.branch).version
 
-    @admin.display(description="Began because", ordering="trigger")
+    @admin.display(description=gettext_lazy("Trigger"), ordering="trigger")
     def began(self, compaction: Compaction) -> str:
-        """Say what began it."""
-        return TRIGGERS.get(compaction.trigger, compaction.trigger)
+        """Return the trigger as text."""
+        return str(TRIGGERS.get(compaction.trigger, compaction.trigger))
 
-    @admin.display(description="Written")
+    @admin.display(description=gettext_lazy("Method"))
     def way(self, compaction: Compaction) -> str:
-        """Say by whom or what it was written."""
-        return RUNGS.get(compaction.rung, compaction.rung)
+        """Return the method used to write it (see `engine.ladder`)."""
+        return str(RUNGS.get(compaction.rung, compaction.rung))
 
-    @admin.display(description="Duration")
+    @admin.display(description=gettext_lazy("Duration"))
     def took(self, compaction: Compaction) -> str:
-        """Return its duration in seconds."""
+        """Return the duration in seconds."""
         if compaction.duration_ms is None:
             return ""
-        return f"{compaction.duration_ms / 1000:,.1f} s"
+        return gettext("{seconds:,.1f} s").format(seconds=compaction.duration_ms / 1000)
 
-    @admin.display(description="Balance")
+    @admin.display(description=gettext_lazy("Balance"))
     def balance(self, compaction: Compaction) -> SafeString:
-        """Say what it cost, what it saved, and what the cache lost by it."""
-        return balance_table([("All prompts since", balances.of_compaction(compaction))])
+        """Return a table of its cost, its savings and its cache losses."""
+        return balance_table([(gettext("All prompts since"), balances.of_compaction(compaction))])
 
-    @admin.display(description="Facts of the originals")
+    @admin.display(description=gettext_lazy("Facts of the originals"))
     def facts(self, compaction: Compaction) -> SafeString:
-        """Count the facts of each kind that it kept and lost."""
+        """Return a table of kept and lost facts by kind."""
         kept, lost = (counts(compaction.retention, side) for side in ("kept", "lost"))
         rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
-        return as_table(["Kind", "Kept", "Lost"], rows)
+        return as_table([gettext("Kind"), gettext("Kept"), gettext("Lost")], rows)
 
-    @admin.display(description="Commitments to its calls")
+    @admin.display(description=gettext_lazy("Commitments to its calls"))
     def calls_made(self, compaction: Compaction) -> str:
-        """List one commitment for each call, in order, as the ledger has them."""
-        return ", ".join(compaction.calls) or "none"
+        """Return one commitment per call, in order, as recorded in the ledger."""
+        return ", ".join(compaction.calls) or gettext("none")
 
-    @admin.display(description="Sources of its lines")
+    @admin.display(description=gettext_lazy("Sources of its lines"))
     def provenance(self, compaction: Compaction) -> str:
-        """Count the lines that name no message that it was made of."""
+        """Count the summary lines, and those without a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
-        return f"Lines: {len(bullets)}. Without a source: {unsupported}."
+        said = gettext("Lines: {lines}. Without a source: {unsupported}.")
+        return said.format(lines=len(bullets), unsupported=unsupported)
 
 
 def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:
-    """Count the facts of each kind on one side."""
+    """Count the facts of each kind on one side (kept or lost)."""
     return {kind: len(retention.get(side, {}).get(kind, ())) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""Lets actions take effect only after a second page has said what they do."""
+"""Confirmation pages for admin actions."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -9,6 +9,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from chats.ground.refusals import Refusal
 from contextpolicy.admin.bases import ModelAdmin
@@ -25,7 +26,7 @@ def confirmation(
     sentence: str,
     asks_reason: bool = False,
 ) -> HttpResponse | None:
-    """Return the page that asks, or None when the person has confirmed there."""
+    """Return the confirmation page, or None once the user has confirmed."""
     if request.POST.get("confirmed") == "yes":
         return None
     opts = page.opts
@@ -54,11 +55,16 @@ def each(
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
-    """Do it to each row; a row that refuses is named with its reason and stays as it was."""
+    """Run the action on each row, with a message per row. A refused row stays unchanged."""
     for row in rows:
         try:
             deed(row)
         except Refusal as refusal:
-            page.message_user(request, f"{name(row)}: {refusal.sentence}", ERROR)
+            page.message_user(request, of_row(name(row), refusal.localized), ERROR)
         else:
-            page.message_user(request, f"{name(row)}: {done}")
+            page.message_user(request, of_row(name(row), done))
+
+
+def of_row(name: str, said: str) -> str:
+    """Return a message about one row."""
+    return gettext("{name}: {said}").format(name=name, said=said)

@@ -1,6 +1,6 @@
-"""The dashboard: what was counted by day, model and policy, and how the instance is now.
+"""The dashboard: statistics by day, model and policy, and the current state.
 
-It reads the sums of days, never the rows that they were counted from; each number leads to those.
+It reads the daily totals, not the rows behind them. Each number links to those rows.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.dashboard_told import (
     Rows,
@@ -32,15 +34,29 @@ from chats.models import SkippedRow
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
 TEMPLATE = "admin/chats/dailycount/change_list.html"
-DAYS = {"7": "7 days", "30": "30 days", "90": "90 days"}
+DAYS = {
+    "7": gettext_lazy("7 days"),
+    "30": gettext_lazy("30 days"),
+    "90": gettext_lazy("90 days"),
+}
+GROUPINGS = {
+    "day": gettext_lazy("day"),
+    "model": gettext_lazy("model"),
+    "policy": gettext_lazy("policy"),
+}
+TITLES = {
+    "day": gettext_lazy("By day"),
+    "model": gettext_lazy("By model"),
+    "policy": gettext_lazy("By policy"),
+}
 USUAL_DAYS = "30"
 
 
 class RangeForm(forms.Form):
-    """Asks for the range, and in what the numbers are told apart."""
+    """Form for the date range, grouping and filters."""
 
     days = forms.ChoiceField(choices=list(DAYS.items()), required=False)
-    by = forms.ChoiceField(choices=[(by, by) for by in BY], required=False)
+    by = forms.ChoiceField(choices=[(by, GROUPINGS[by]) for by in BY], required=False)
     model = forms.ChoiceField(required=False)
     policy = forms.ChoiceField(required=False)
 
@@ -50,11 +66,11 @@ class RangeForm(forms.Form):
             field = self.fields[name]
             if isinstance(field, forms.ChoiceField):
                 counted = [(each, each) for each in dashboard.names(name)]
-                field.choices = [("", "all"), *counted]
+                field.choices = [("", gettext("all")), *counted]
 
 
 class DashboardAdmin(ReadOnlyAdmin):
-    """The sums of days, as one page."""
+    """The daily totals on one page."""
 
     list_display = ("day", "model", "policy", "replies")
     fields: ClassVar[tuple[str, ...]] = ("day", "model", "policy", "version", "currency", "replies")
@@ -62,9 +78,9 @@ class DashboardAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show what was counted in a range of days.
+        """Show the statistics of a date range.
 
-        Raises PermissionDenied for who may not see it.
+        Raises PermissionDenied without the view permission.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -78,11 +94,12 @@ class DashboardAdmin(ReadOnlyAdmin):
         context = {
             **self.admin_site.each_context(request),
             **(extra_context or {}),
-            "title": "Dashboard",
+            "title": gettext("Dashboard"),
             "opts": self.opts,
             "form": form,
             "wanted": wanted,
-            "by": by,
+            "by_title": TITLES[by],
+            "by_head": capfirst(GROUPINGS[by]),
             "days": asked.get("days") or USUAL_DAYS,
             "figures": [
                 *figures_of(whole, wanted=wanted, rows=rows),
@@ -100,7 +117,7 @@ class DashboardAdmin(ReadOnlyAdmin):
 
 
 def range_of(asked: Mapping[str, str], *, today: date) -> Range:
-    """Return the days that were asked for, today included."""
+    """Return the requested days, including today."""
     length = int(asked.get("days") or USUAL_DAYS)
     since = today - timedelta(days=length - 1)
     return Range(since, today, asked.get("model", ""), asked.get("policy", ""))

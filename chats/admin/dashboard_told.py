@@ -1,4 +1,4 @@
-"""The numbers of the dashboard in words, each with the address of the rows behind it."""
+"""Numbers of the dashboard with labels and links to the rows behind them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,9 @@ from django.conf import settings
 from django.db.models import Count, Min, Q
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import dateformat
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
+from django_stubs_ext import StrOrPromise
 
 from chats import shipping
 from chats.admin.charts import Bars, bars_of
@@ -21,25 +24,38 @@ from chats.counts.searches import LateSearches
 from chats.models import Compaction, ProviderAccount, Turn
 from chats.models.turns import UNFINISHED
 from contextpolicy.engine.costs import Money
+from contextpolicy.wording import join_items
 
 TURNS = "admin:chats_turn_changelist"
 COMPACTIONS = "admin:chats_compaction_changelist"
-# What became of compactions, in words, and how its rows are found: status or kind, and its time.
-OUTCOMES: Mapping[str, tuple[str, dict[str, str], str]] = {
-    "published": ("Summary took effect", {"kind__exact": "summary"}, "published_at"),
-    "window": ("Left out without a summary", {"kind__exact": "window"}, "published_at"),
-    "rejected": ("Rejected", {"status__exact": "rejected"}, "finished_at"),
-    "failed": ("Failed", {"status__exact": "failed"}, "finished_at"),
-    "overtaken": ("Overtaken", {"status__exact": "overtaken"}, "finished_at"),
-    "undone": ("Undone", {"status__exact": "undone"}, "published_at"),
-    "redone": ("Put in force again", {"kind__exact": "summary"}, "published_at"),
-    "revised": ("Corrected by a person", {"trigger__exact": "revision"}, "published_at"),
+# Compaction outcomes: label, filter of its rows (status or kind), and time column.
+OUTCOMES: Mapping[str, tuple[StrOrPromise, dict[str, str], str]] = {
+    "published": (gettext_lazy("Summary took effect"), {"kind__exact": "summary"}, "published_at"),
+    "window": (
+        gettext_lazy("Left out without a summary"),
+        {"kind__exact": "window"},
+        "published_at",
+    ),
+    "rejected": (gettext_lazy("Rejected"), {"status__exact": "rejected"}, "finished_at"),
+    "failed": (gettext_lazy("Failed"), {"status__exact": "failed"}, "finished_at"),
+    "overtaken": (
+        gettext_lazy("Outdated before publication"),
+        {"status__exact": "overtaken"},
+        "finished_at",
+    ),
+    "undone": (gettext_lazy("Undone"), {"status__exact": "undone"}, "published_at"),
+    "redone": (gettext_lazy("Published again"), {"kind__exact": "summary"}, "published_at"),
+    "revised": (
+        gettext_lazy("Corrected by a user"),
+        {"trigger__exact": "revision"},
+        "published_at",
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NumberInWords:
-    """A number in words, with a note, and the address of the rows behind it."""
+    """A formatted number with a label, a note and a link to the rows behind it."""
 
     label: str
     value: str
@@ -49,21 +65,21 @@ class NumberInWords:
 
 @dataclass(frozen=True, slots=True)
 class DashboardLine:
-    """One line of the table: a day, a model or a policy, and its numbers."""
+    """A table row: a day, model or policy, and its numbers."""
 
     name: str
     cells: Sequence[NumberInWords]
 
 
 class Rows:
-    """The addresses of the rows behind numbers, for who may see them."""
+    """Links to the rows behind numbers. Empty without the view permission."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.turns = request.user.has_perm("chats.view_turn")
         self.compactions = request.user.has_perm("chats.view_compaction")
 
     def of_turns(self, wanted: Range, **found_by: str) -> str:
-        """Lead to the turns that ended in a range."""
+        """Return a link to the turns that ended in a range."""
         if not self.turns:
             return ""
         more = {
@@ -73,7 +89,7 @@ class Rows:
         return address(TURNS, wanted, "finished_at", {**found_by, **more})
 
     def of_compactions(self, wanted: Range, outcome: str) -> str:
-        """Lead to the compactions of one outcome."""
+        """Return a link to the compactions with one outcome."""
         if not self.compactions:
             return ""
         _, found_by, at = OUTCOMES[outcome]
@@ -82,7 +98,7 @@ class Rows:
 
 
 def address(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
-    """Return the address of a list of rows of these days (UTC)."""
+    """Return the URL of a list of rows in a range of days (UTC)."""
     query = {
         f"{at}__gte": f"{wanted.since} 00:00:00Z",
         f"{at}__lt": f"{wanted.until + timedelta(days=1)} 00:00:00Z",
@@ -99,102 +115,121 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
     replies = rows.of_turns(wanted, status__exact="completed")
     summaries = rows.of_compactions(wanted, "published")
     return [
-        NumberInWords("Replies", f"{n['replies']:,}", "", replies),
+        NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", replies),
         NumberInWords(
-            "Failed",
+            gettext("Failed"),
             f"{n['failed']:,}",
             "",
             rows.of_turns(wanted, status__exact="failed"),
         ),
         NumberInWords(
-            "Stopped",
+            gettext("Stopped"),
             f"{n['stopped']:,}",
-            "by a person",
+            gettext("by a user"),
             rows.of_turns(wanted, status__exact="stopped"),
         ),
         NumberInWords(
-            "First token",
+            gettext("First token"),
             seconds_words(whole.first_token(0.5)),
-            f"for half of the replies; {slow} for 95 of 100",
+            gettext("median; {time} for 95 of 100").format(time=slow),
             replies,
         ),
         NumberInWords(
-            "Summaries in force",
+            gettext("Active summaries"),
             f"{took_effect:,}",
-            "took effect",
+            gettext("took effect"),
             summaries,
         ),
         NumberInWords(
-            "Tokens saved",
+            gettext("Tokens saved"),
             f"≈ {n['saved_tokens']:,}",
-            f"in {n['governed']:,} prompts",
+            ngettext("in {n:,} prompt", "in {n:,} prompts", n["governed"]).format(n=n["governed"]),
             summaries,
         ),
-        money_told("Summary cost", whole, "summary_cost", of=n["summaries"], rows=summaries),
+        money_told(
+            gettext("Summary cost"), whole, "summary_cost", of=n["summaries"], rows=summaries
+        ),
         NumberInWords(
-            "Net effect",
+            gettext("Net effect"),
             balances.words(whole.net),
             unknown_words(whole.net, of=n["governed"] + n["summaries"])
-            or "saved, less summaries and what the cache lost",
+            or gettext("savings minus summary cost and cache losses"),
             summaries,
         ),
         NumberInWords(
-            "From the cache",
+            gettext("From the cache"),
             "–" if share is None else f"{share:.1%}",
-            f"of {n['input']:,} input tokens; {n['unreported']:,} calls not reported",
+            gettext("of {tokens:,} input tokens; {calls:,} calls not reported").format(
+                tokens=n["input"], calls=n["unreported"]
+            ),
             replies,
         ),
-        money_told("Cost of calls", whole, "cost", of=n["calls"], rows=replies),
+        money_told(gettext("Cost of calls"), whole, "cost", of=n["calls"], rows=replies),
     ]
 
 
 def searches_told(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return the number of late searches for retrieved context in the last hour."""
-    note = f"of {count.total:,} searches in the last hour"
+    note = ngettext(
+        "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
+    ).format(n=count.total)
     replies = rows.of_turns(wanted, status__exact="completed")
-    return NumberInWords("Retrieved context missing", f"{count.late:,}", note, replies)
+    label = gettext("Retrieved context missing")
+    return NumberInWords(label, f"{count.late:,}", note, replies)
 
 
 def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> NumberInWords:
-    """Return a sum of money; the calls that have no price stand apart, with their share."""
+    """Return an amount, with the number of calls of unknown cost in the note."""
     money = whole.money(name)
-    return NumberInWords(
-        label, balances.words(money), unknown_words(money, of=of) or f"of {of:,}", rows
-    )
+    note = unknown_words(money, of=of) or gettext("of {n:,}").format(n=of)
+    return NumberInWords(label, balances.words(money), note, rows)
 
 
 def unknown_words(money: Money, *, of: int) -> str:
-    """Say for how many the worth is unknown, and what is known of the others."""
+    """Return a note about calls of unknown cost; empty if all costs are known."""
     if not money.unknown:
         return ""
     known = balances.known_words(money)
-    share = f"no price for {money.unknown:,} of {max(of, money.unknown):,}"
-    return f"{share}; {known} of the others" if known else share
+    form = (
+        gettext("no price or no reported usage for {n:,} of {all:,}; {known} for the others")
+        if known
+        else gettext("no price or no reported usage for {n:,} of {all:,}")
+    )
+    return form.format(n=money.unknown, all=max(of, money.unknown), known=known)
 
 
 def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
-    """Draw the days: replies with failures, and the share from the cache."""
+    """Return the charts by day: replies with failures, and input tokens by cache use."""
     days = [(day, groups.get(day.isoformat(), Totals())) for day in wanted.days]
-    labels = [f"{day:%d %b}" for day, _ in days]
+    form = gettext("d M")
+    labels = [dateformat.format(day, form) for day, _ in days]
     return [
         bars_of(
-            "Replies a day; below, in red: failed",
+            gettext("Replies per day; below, in red: failed"),
             labels,
             [
                 [total.numbers["failed"] for _, total in days],
                 [total.numbers["replies"] for _, total in days],
             ],
-            names=["failed", "replies"],
+            names=[
+                lambda n: gettext("{n:,} failed").format(n=n),
+                lambda n: ngettext("{n:,} reply", "{n:,} replies", n).format(n=n),
+            ],
             kinds=["bad", "good"],
         ),
         bars_of(
-            "Input tokens a day; below, in another colour: read anew",
+            gettext(
+                "Input tokens per day; below, in another colour: tokens not read from the cache"
+            ),
             labels,
             [
                 [total.numbers["input"] - total.numbers["cached"] for _, total in days],
                 [total.numbers["cached"] for _, total in days],
             ],
-            names=["read anew", "from the cache"],
+            names=[
+                lambda n: gettext("{n:,} not cached").format(n=n),
+                lambda n: gettext("{n:,} from the cache").format(n=n),
+            ],
         ),
     ]
 
@@ -202,7 +237,7 @@ def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
 def lines_of(
     groups: Mapping[str, Totals], *, wanted: Range, by: str, rows: Rows
 ) -> list[DashboardLine]:
-    """Return the table, newest day first."""
+    """Return the table rows; days are listed newest first."""
     names = sorted(groups, reverse=by == "day")
     return [
         line_of(name, groups[name], within=narrowed(wanted, by=by, name=name), rows=rows)
@@ -211,7 +246,7 @@ def lines_of(
 
 
 def narrowed(wanted: Range, *, by: str, name: str) -> Range:
-    """Return the part of a range that a line is about."""
+    """Return the range narrowed to one table row."""
     if by == "day":
         day = date.fromisoformat(name)
         return Range(day, day, wanted.model, wanted.policy)
@@ -221,30 +256,36 @@ def narrowed(wanted: Range, *, by: str, name: str) -> Range:
 
 
 def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
-    """Return one line of the table."""
+    """Return one table row."""
     n, share = total.numbers, total.cache_share
     effect = total.named["compactions"]["published"]
     ended = rows.of_turns(within, status__exact="completed")
     summaries = rows.of_compactions(within, "published")
     failed = rows.of_turns(within, status__exact="failed")
     cells = [
-        NumberInWords("Replies", f"{n['replies']:,}", "", ended),
-        NumberInWords("Failed", f"{n['failed']:,}", "", failed),
-        NumberInWords("First token, half", seconds_words(total.first_token(0.5)), "", ended),
-        NumberInWords("95 of 100", seconds_words(total.first_token(0.95)), "", ended),
-        NumberInWords("Input", f"{n['input']:,}", "", ended),
-        NumberInWords("Cache", "–" if share is None else f"{share:.1%}", "", ended),
-        NumberInWords("Cost", balances.words(total.money("cost")), "", ended),
-        NumberInWords("Summaries", f"{effect:,}", "", summaries),
-        NumberInWords("Saved", f"≈ {n['saved_tokens']:,}", "", summaries),
-        NumberInWords("Summary cost", balances.words(total.money("summary_cost")), "", summaries),
-        NumberInWords("Net effect", balances.words(total.net), "", summaries),
+        NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", ended),
+        NumberInWords(gettext("Failed"), f"{n['failed']:,}", "", failed),
+        NumberInWords(
+            gettext("First token, half"), seconds_words(total.first_token(0.5)), "", ended
+        ),
+        NumberInWords(gettext("95 of 100"), seconds_words(total.first_token(0.95)), "", ended),
+        NumberInWords(gettext("Input"), f"{n['input']:,}", "", ended),
+        NumberInWords(gettext("Cache"), "–" if share is None else f"{share:.1%}", "", ended),
+        NumberInWords(gettext("Cost"), balances.words(total.money("cost")), "", ended),
+        NumberInWords(gettext("Summaries"), f"{effect:,}", "", summaries),
+        NumberInWords(
+            pgettext("tokens and money", "Saved"), f"≈ {n['saved_tokens']:,}", "", summaries
+        ),
+        NumberInWords(
+            gettext("Summary cost"), balances.words(total.money("summary_cost")), "", summaries
+        ),
+        NumberInWords(gettext("Net effect"), balances.words(total.net), "", summaries),
     ]
-    return DashboardLine(name or "none", cells)
+    return DashboardLine(name or gettext("none"), cells)
 
 
 def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
-    """Return the failures by code, the most frequent first."""
+    """Return the failures by code, most frequent first."""
     return [
         NumberInWords(code, f"{count:,}", "", rows.of_turns(wanted, error_code=code))
         for code, count in whole.named["failures"].most_common()
@@ -252,16 +293,16 @@ def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWor
 
 
 def outcomes_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
-    """Return what became of compactions."""
+    """Return the number of compactions per outcome."""
     counted = whole.named["compactions"]
     return [
-        NumberInWords(words, f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))
+        NumberInWords(str(words), f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))
         for outcome, (words, _, _) in OUTCOMES.items()
     ]
 
 
 def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
-    """Return how the instance is now: queues, workers, breakers, checkpoint, verification."""
+    """Return the current state: queues, workers, breakers, checkpoint, verification."""
     rows = Turn.objects.filter(status__in=UNFINISHED)
     found = rows.aggregate(
         queued=Count("pk", Q(status=Turn.Status.QUEUED)),
@@ -272,7 +313,9 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     writing = Compaction.objects.filter(lease_until__isnull=False)
     made = writing.aggregate(count=Count("pk"), workers=Count("worker", distinct=True))
     paused = list(ProviderAccount.objects.filter(paused_until__gt=now).order_by("name"))
-    waits = f"the oldest for {age(now, found['oldest'])}" if found["oldest"] else "nothing waits"
+    waits = gettext("queue is empty")
+    if found["oldest"]:
+        waits = gettext("the oldest for {time}").format(time=age(now, found["oldest"]))
     may_see = request.user.has_perm("chats.view_turn")
     turns = reverse(TURNS) if may_see else ""
     summaries = request.user.has_perm("chats.view_compaction")
@@ -287,9 +330,9 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     shipped = (
         [
             NumberInWords(
-                "Ledger lines that wait",
+                gettext("Ledger lines waiting"),
                 f"{shipping.lag():,}",
-                "for the standard output",
+                gettext("for the standard output"),
                 of_ledger("auditevent_changelist"),
             )
         ]
@@ -299,45 +342,56 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     return [
         *shipped,
         NumberInWords(
-            "Waiting for a worker",
+            gettext("Waiting for a worker"),
             f"{found['queued']:,}",
             waits,
             f"{turns}?status__exact=queued" if turns else "",
         ),
         NumberInWords(
-            "Replies being written",
+            gettext("Replies being written"),
             f"{found['running']:,}",
-            f"by {found['workers']:,} workers",
+            by_workers(found["workers"]),
             f"{turns}?status__exact=running" if turns else "",
         ),
         NumberInWords(
-            "Summaries being written",
+            gettext("Summaries being written"),
             f"{made['count']:,}",
-            f"by {made['workers']:,} workers",
+            by_workers(made["workers"]),
             f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",
         ),
         NumberInWords(
-            "Providers that rest",
+            gettext("Paused providers"),
             f"{len(paused):,}",
-            ", ".join(str(account) for account in paused) or "every breaker is closed",
+            join_items(str(account) for account in paused) or gettext("no provider is paused"),
             accounts if request.user.has_perm(providers) else "",
         ),
         NumberInWords(
-            "Last checkpoint",
+            gettext("Last checkpoint"),
             said_at(last.signed_at if last else None),
             "",
             of_ledger("ledger_checkpoints"),
         ),
-        NumberInWords("Last full verification", said_at(whole), "", of_ledger("ledger_verify")),
+        NumberInWords(
+            gettext("Last full verification"), said_at(whole), "", of_ledger("ledger_verify")
+        ),
     ]
 
 
 def age(now: datetime, since: datetime) -> str:
-    """Say for how long something has waited."""
+    """Return the age of a waiting row as text."""
     seconds = max(int((now - since).total_seconds()), 0)
-    return f"{seconds:,} s" if seconds < 120 else f"{seconds // 60:,} min"
+    if seconds < 120:
+        return gettext("{seconds:,} s").format(seconds=seconds)
+    return gettext("{minutes:,} min").format(minutes=seconds // 60)
+
+
+def by_workers(number: int) -> str:
+    """Return a note with the number of workers."""
+    return ngettext("by {n:,} worker", "by {n:,} workers", number).format(n=number)
 
 
 def said_at(at: datetime | None) -> str:
-    """Say a time."""
-    return f"{at:%d %b %Y %H:%M} UTC" if at else "none yet"
+    """Format a time."""
+    if at is None:
+        return gettext("none yet")
+    return gettext("{time} UTC").format(time=dateformat.format(at, gettext("d M Y H:i")))

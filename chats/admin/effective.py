@@ -1,82 +1,191 @@
-"""The page that says which policy governs somebody, field by field, and what lost to it."""
+"""Page that explains a user's effective policy: each field's source and overridden values."""
 
-from typing import Any
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from django import forms
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils import dateformat
+from django.utils.translation import gettext, gettext_lazy, ngettext
+from django_stubs_ext import StrOrPromise
 
 from chats.ground.refusals import Refusal
+from chats.models import Agent, Chat
 from chats.prompt.explained import Explanation, explain_for, viewpoint_of
 from contextpolicy.admin.ledger import EffectivePolicyAdmin
+from contextpolicy.admin.policy_form import PolicyForm
+from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.told_values import told_value
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
 
-LEVELS = {
-    "instance": "everybody",
-    "group": "a group",
-    "user": "the person",
-    "agent": "the agent",
-    "chat": "the chat",
-    "setting": "the server",
-    "default": "the strategy",
+MOST_PEOPLE, MOST_CHATS = 20, 50
+# Fields that are chosen together.
+STRATEGY = ("strategy", "strategy_config")
+LEVELS: Mapping[str, StrOrPromise] = {
+    "instance": gettext_lazy("everyone"),
+    "group": gettext_lazy("a group"),
+    "user": gettext_lazy("the person"),
+    "agent": gettext_lazy("the agent"),
+    "chat": gettext_lazy("the chat"),
+    "setting": gettext_lazy("the server"),
+    "default": gettext_lazy("the strategy"),
 }
 
 
 class EffectivePolicyForm(forms.Form):
-    """Asks for the policy of a person, perhaps in a chat, as an agent, with a model."""
+    """Form for the effective policy of a user, optionally with chat, agent and model.
+
+    After `is_valid`, `people` lists the matches if a search found several. Chats and agents are
+    offered once a user and a chat are chosen.
+    """
 
     person = forms.CharField(
-        label="Person", max_length=150, help_text="The name with which they sign in."
+        label=gettext_lazy("Person"),
+        max_length=150,
+        help_text=gettext_lazy("A user name, or a part of a name to search for."),
     )
-    chat = forms.UUIDField(
-        label="Chat", required=False, help_text="Its id. Empty: a chat without a policy of its own."
-    )
-    agent = forms.CharField(
-        label="Agent",
+    chat = forms.ChoiceField(
+        label=gettext_lazy("Chat"),
         required=False,
-        max_length=80,
-        help_text="The id of a role in the team of that chat.",
+        choices=[("", gettext_lazy("A chat without its own policy"))],
+    )
+    agent = forms.ChoiceField(
+        label=gettext_lazy("Agent"), required=False, choices=[("", gettext_lazy("None"))]
     )
     model = forms.ModelChoiceField(
         ModelSpec.objects.all(),
-        label="Model",
+        label=gettext_lazy("Model"),
         required=False,
         to_field_name="slug",
-        empty_label="The one that would reply",
+        empty_label=gettext_lazy("The model that would reply"),
     )
 
+    def __init__(self, data: Mapping[str, str] | None = None) -> None:
+        super().__init__(data)
+        given = data or {}
+        found = people_called(given.get("person", "").strip())
+        self.chosen = found[0] if len(found) == 1 else None
+        self.people = found if len(found) > 1 else []
+        chats = chats_of(self.chosen, named=given.get("chat", "")) if self.chosen else []
+        chat = next((each for each in chats if str(each.pk) == given.get("chat")), None)
+        self.offer("chat", [(str(each.pk), chat_words(each)) for each in chats])
+        agents = agents_in(chat) if chat else []
+        self.agents = {key: label for key, label, _role in agents}
+        self.roles = {key: role for key, _label, role in agents}
+        self.offer("agent", list(self.agents.items()))
+        if not chats:
+            self.fields["chat"].help_text = gettext("Chats are offered once a person is chosen.")
+        if not chat or not chat.team_id:
+            said = gettext("Agents are offered once a team chat is chosen.")
+            self.fields["agent"].help_text = said
+
+    def offer(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
+        """Append choices to a field."""
+        field = self.fields[name]
+        if isinstance(field, forms.ChoiceField):
+            field.choices = [*cast(list[tuple[str, str]], field.choices), *choices]
+
+    def clean_person(self) -> str:
+        """Return the user name; raises ValidationError unless exactly one user matches."""
+        if self.chosen is not None:
+            return self.chosen.get_username()
+        if self.people:
+            raise forms.ValidationError(gettext("Several people match. Choose one below."))
+        raise forms.ValidationError(gettext("No user has this name. Try a part of it."))
+
     def explained(self) -> Explanation:
-        """Explain what is asked for. Raises `NotThere` and `PolicyRefused`."""
+        """Return the explanation. Raises `NotThere` and `PolicyRefused`."""
         given = self.cleaned_data
         return explain_for(
             viewpoint_of(
                 username=given["person"],
-                chat_id=given["chat"],
-                role_id=given["agent"],
+                chat_id=uuid.UUID(given["chat"]) if given["chat"] else None,
+                role_id=self.roles.get(given["agent"], ""),
                 model=given["model"].slug if given["model"] else "",
             )
         )
 
 
+def people_called(text: str) -> list[User]:
+    """Return the user with this name, otherwise up to 20 users whose names contain the text."""
+    if not text:
+        return []
+    exact = User.objects.filter(username=text).first()
+    if exact is not None:
+        return [exact]
+    named = Q(username__icontains=text) | Q(first_name__icontains=text)
+    rows = User.objects.filter(named | Q(last_name__icontains=text))
+    return list(rows.order_by("username")[:MOST_PEOPLE])
+
+
+def chats_of(person: User, *, named: str) -> list[Chat]:
+    """Return a user's newest chats, and the chat with the given ID."""
+    rows = Chat.objects.filter(owner=person).select_related("team__current")
+    newest = list(rows.filter(deleted_at=None).order_by("-updated_at")[:MOST_CHATS])
+    try:
+        older = rows.filter(pk=uuid.UUID(named)).exclude(pk__in=[chat.pk for chat in newest])
+    except ValueError:
+        return newest
+    return [*newest, *older]
+
+
+def chat_words(chat: Chat) -> str:
+    """Return a chat's label without its title, which is content."""
+    count = chat.accepted_count
+    if chat.team_id:
+        form = ngettext(
+            "Team chat last used {time} UTC, {n:,} message ({id})",
+            "Team chat last used {time} UTC, {n:,} messages ({id})",
+            count,
+        )
+    else:
+        form = ngettext(
+            "Chat last used {time} UTC, {n:,} message ({id})",
+            "Chat last used {time} UTC, {n:,} messages ({id})",
+            count,
+        )
+    used = dateformat.format(chat.updated_at, gettext("j M Y H:i"))
+    return form.format(time=used, n=count, id=str(chat.pk)[:8])
+
+
+def agents_in(chat: Chat) -> list[tuple[str, str, str]]:
+    """Return (key, label, role ID) for the agents of a chat's team.
+
+    Agents of a personal team are only numbered: their names and role IDs are the owner's content.
+    """
+    if chat.team is None:
+        return []
+    found = Agent.objects.filter(version=chat.team.current_id).order_by("place")
+    if chat.team.owner_id is None:
+        return [(agent.role_id, agent.name, agent.role_id) for agent in found]
+    return [
+        (f"agent-{number}", gettext("Agent {number}").format(number=number), agent.role_id)
+        for number, agent in enumerate(found, 1)
+    ]
+
+
 class ExplainedPolicyAdmin(EffectivePolicyAdmin):
-    """The stored effective policies, and a page that explains that of a viewpoint."""
+    """Stored effective policies, and a page that explains one."""
 
     change_list_template = "admin/contextpolicy/effectivepolicy/change_list.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page."""
+        """Add the explanation page."""
         page = self.admin_site.admin_view(self.explain)
         return [path("explain/", page, name="contextpolicy_effective_explain"), *super().get_urls()]
 
     def explain(self, request: HttpRequest) -> HttpResponse:
-        """Show the form and, once it names somebody, every field of their policy.
+        """Show the form and, once a user is chosen, every field of their policy.
 
-        Everything stands in the address, so that it can be sent to somebody. Raises
-        PermissionDenied for who may not see policies.
+        All choices are in the URL, so it can be shared. Raises PermissionDenied without the
+        permission to view policies.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -87,31 +196,50 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
             try:
                 found = form.explained()
             except Refusal as refusal:
-                form.add_error(None, refusal.sentence)
+                form.add_error(None, refusal.localized)
         context = {
             **self.admin_site.each_context(request),
-            "title": "Who is governed by what",
+            "title": gettext("Effective policies"),
             "opts": self.opts,
             "form": form,
             "found": found,
-            "rows": [row_of(field) for field in found.fields] if found else [],
+            "agent": form.agents.get(form["agent"].value() or "", ""),
+            "groups": grouped(found.fields) if found else [],
         }
         template = "admin/contextpolicy/effectivepolicy/explain.html"
         return TemplateResponse(request, template, context)
 
 
+def grouped(fields: Sequence[ExplainedField]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the fields with labels, grouped and ordered as in the policy form."""
+    rows = {field.name: row_of(field) for field in fields}
+    found = [(gettext("Strategy"), [rows.pop(name) for name in STRATEGY if name in rows])]
+    for title, options in groups():
+        names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
+        found.append((title, [rows.pop(name) for name in names if name in rows]))
+    found.append((gettext("Other"), list(rows.values())))
+    return [(title, held) for title, held in found if held]
+
+
+def label_of(name: str) -> str:
+    """Return the label of a field in the policy form."""
+    field = PolicyForm.base_fields.get(name)
+    return str(field.label) if field and field.label else name.replace("_", " ").capitalize()
+
+
 def row_of(field: ExplainedField) -> dict[str, Any]:
-    """Return one field as the page shows it."""
+    """Return the template values of one field."""
     level, slug, version, locked = field.source
     return {
         "name": field.name,
+        "label": label_of(field.name),
         "value": told_value(field.name, field.value),
         "wanted": told_value(field.name, field.wanted) if field.was_adjusted else "",
         "policy": field.policy or slug,
         "version": version,
         "level": LEVELS.get(level, level),
         "locked": locked,
-        "reason": WON[field.reason],
+        "reason": gettext(WON[field.reason]),
         "is_set": level not in ("default", "setting"),
         "is_used": field.is_used,
         "losing": [
@@ -120,7 +248,7 @@ def row_of(field: ExplainedField) -> dict[str, Any]:
                 "policy": lost.name,
                 "version": lost.version,
                 "level": LEVELS.get(lost.level, lost.level),
-                "reason": LOST[lost.reason],
+                "reason": gettext(LOST[lost.reason]),
             }
             for lost in field.losing
         ],

@@ -1,4 +1,4 @@
-"""The pages of evaluations: what a draft would have done, its end, and how it is put in force."""
+"""Admin pages of shadow evaluations: results of a draft, and its publication."""
 
 import uuid
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.words import ENDED, NOT_JUDGED
 from chats.ground.refusals import Refusal
@@ -35,7 +36,7 @@ REFUSALS = (
 
 
 class EvaluationAdmin(ReadOnlyAdmin):
-    """The drafts that judge turns, or did, beside the version in force."""
+    """Drafts in shadow evaluation, with the published version."""
 
     list_display = (
         "policy",
@@ -77,9 +78,9 @@ class EvaluationAdmin(ReadOnlyAdmin):
         return [path("<uuid:evaluation_id>/compare/", page, name=name), *super().get_urls()]
 
     def compare(self, request: HttpRequest, evaluation_id: uuid.UUID) -> HttpResponse:
-        """Show what an evaluation found; a POST ends it, or puts its version in force.
+        """Show an evaluation. A POST ends it or publishes its version.
 
-        Raises PermissionDenied for who may not see or end evaluations, and Http404.
+        Raises PermissionDenied without the permission to view or end evaluations, and Http404.
         """
         may_act = request.user.has_perm(CHANGE)
         if not self.has_view_permission(request) or (request.method == "POST" and not may_act):
@@ -93,7 +94,7 @@ class EvaluationAdmin(ReadOnlyAdmin):
         found = found_by(row)
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Evaluation of {row.version}",
+            "title": gettext("Evaluation of {version}").format(version=row.version),
             "opts": self.opts,
             "row": row,
             "found": found,
@@ -104,7 +105,7 @@ class EvaluationAdmin(ReadOnlyAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
     def acted(self, request: HttpRequest, evaluation_id: uuid.UUID) -> HttpResponse:
-        """End an evaluation or put its version in force, and show its page again."""
+        """End an evaluation or publish its version, then redirect to its page."""
         act, common = request.POST.get("act", ""), {"actor": actor_of(request)}
         options: dict[str, Any] = {"evaluation_id": evaluation_id, "now": timezone.now(), **common}
         try:
@@ -113,15 +114,16 @@ class EvaluationAdmin(ReadOnlyAdmin):
             if act == "promote":
                 emergency = request.POST.get("emergency", "")[:LONGEST_REASON]
                 row = evaluating.promote(**options, emergency=emergency)
-                self.message_user(request, f"{row.version} is in force.", messages.SUCCESS)
+                said = gettext("{version} is published.").format(version=row.version)
+                self.message_user(request, said, messages.SUCCESS)
         except Refusal as refusal:
-            self.message_user(request, refusal.sentence, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
         except REFUSALS as refusal:
             self.message_user(request, str(refusal), messages.ERROR)
         return HttpResponseRedirect(request.path)
 
-    @admin.display(description="Version")
+    @admin.display(description=gettext_lazy("Version"))
     def comparison(self, row: Evaluation) -> SafeString:
-        """Lead to the page of the evaluation."""
+        """Link to the page of the evaluation."""
         address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
         return format_html('<a href="{}">{}</a>', address, row.version)

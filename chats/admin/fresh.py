@@ -1,4 +1,4 @@
-"""Asks for a fresh sign-in before keys and roles change: an open browser is not enough."""
+"""Require a recent sign-in before keys and roles change."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from contextpolicy.admin.bases import DomainAdmin
 
 
 class FreshSignInAdmin(DomainAdmin):
-    """A page whose forms open only within 15 minutes of a sign-in; else it leads there first."""
+    """Admin page whose forms require a sign-in within the last 15 minutes."""
 
     def changeform_view(
         self,
@@ -21,7 +21,7 @@ class FreshSignInAdmin(DomainAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the form, or send the person to sign in again."""
+        """Show the form, or redirect to confirm the sign-in."""
         if not is_fresh(request):
             return sign_in_again(request)
         return super().changeform_view(request, object_id, form_url, extra_context)
@@ -29,17 +29,17 @@ class FreshSignInAdmin(DomainAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the confirmation, or send the person to sign in again."""
+        """Show the confirmation, or redirect to confirm the sign-in."""
         if not is_fresh(request):
             return sign_in_again(request)
         return super().delete_view(request, object_id, extra_context)
 
 
 def is_fresh(request: HttpRequest) -> bool:
-    """Tell whether the person proved who they are a short while ago."""
+    """Return True if the user confirmed their identity within the last 15 minutes."""
     return reauthenticated_recently(session=request.session, now=timezone.now())
 
 
 def sign_in_again(request: HttpRequest) -> HttpResponse:
-    """Send the person to the page that asks who they are, and from there back here."""
+    """Redirect to the identity confirmation page, and back here afterwards."""
     return redirect_to_login(request.get_full_path(), reverse("confirm"))

@@ -1,4 +1,4 @@
-"""The page that verifies the ledger: a small one at once, a large one in the background."""
+"""Admin pages of the audit log: verification, checkpoints, export."""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +19,7 @@ from django.http import (
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 
 from chats.checkpoints import files, signing, stamps, upkeep, verify_ledger
 from chats.ground import queue
@@ -39,21 +40,21 @@ TEMPLATE = "admin/contextpolicy/auditevent/verify.html"
 
 
 class NoTimestamp(Refusal):
-    """No authority gave a timestamp of a checkpoint yet."""
+    """No timestamp from the authority exists yet."""
 
     code = "no_timestamp"
     status = 404
-    sentence = (
-        "No checkpoint was stamped by an authority outside yet. An operator names one in "
-        "LEDGER_TSA_URL; the next checkpoint is stamped within minutes."
+    sentence = gettext_noop(
+        "No checkpoint has a timestamp from an external authority yet. Set LEDGER_TSA_URL; the "
+        "next checkpoint is stamped within minutes."
     )
 
 
 class VerifiedLedgerAdmin(AuditEventAdmin):
-    """The ledger, whose verification never takes time from the replies of its web process."""
+    """The audit log. Large verifications run in the background, so replies do not slow down."""
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the export."""
+        """Add the export, checkpoint and download pages."""
         pages = {
             "export": self.export,
             "checkpoints": self.checkpoints,
@@ -74,21 +75,21 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list, and above it what is late or wrong."""
+        """Show the list with warnings about late or failed checks."""
         more = {"warnings": upkeep.warnings(now=timezone.now()), **(extra_context or {})}
         return super().changelist_view(request, more)
 
     def checkpoints(self, request: HttpRequest) -> HttpResponse:
-        """Show the checkpoints, their keys, and what outsiders need to verify them.
+        """Show the checkpoints, their keys and the downloads for verification.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
         rows = LedgerCheckpoint.objects.select_related("origin").order_by("-origin", "-size")
         context = {
             **self.admin_site.each_context(request),
-            "title": "Checkpoints",
+            "title": gettext("Checkpoints"),
             "opts": self.opts,
             "rows": rows[:SHOWN],
             "newest": rows.first(),
@@ -100,9 +101,9 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return TemplateResponse(request, CHECKPOINTS, context)
 
     def offline(self, request: HttpRequest) -> HttpResponseBase:
-        """Send a file with which others verify: checkpoint, log, key, script, a chain's proof.
+        """Send a verification file: checkpoint, log, key, script, or the proof of a chain.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -112,7 +113,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         try:
             text = OFFLINE[name](request.POST.get("scope", "").strip())
         except Refusal as refusal:
-            self.message_user(request, refusal.sentence, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
             return self.checkpoints(request)
         note_file(name, actor=actor_of(request), now=timezone.now())
         kind = "application/timestamp-reply" if name == STAMP else "text/plain; charset=utf-8"
@@ -122,9 +123,9 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return response
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
-        """Send what the search line finds as a file, piece by piece.
+        """Stream the rows that the search finds as a file.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -135,15 +136,15 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         try:
             search = understood(text)
         except SearchNotUnderstood:
-            # The list says why.
+            # The list shows the reason.
             return HttpResponseRedirect(f"../?{urlencode({'q': text})}")
         made = begin(search=search, form=form, actor=actor_of(request), now=timezone.now())
         return streamed(made)
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Verify a ledger of some thousand rows; ask for the verification of a larger one.
+        """Verify a small ledger immediately; request the verification of a larger one.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -158,13 +159,13 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return self.kept(request, scope=scope)
 
     def kept(self, request: HttpRequest, *, scope: str) -> HttpResponse:
-        """Show what the newest verification found, and whether one is under way."""
+        """Show the result of the newest verification, and whether one is running."""
         asked = LedgerVerification.objects.filter(scope=scope).order_by("-pk")
         newest = asked.first()
         found = asked.filter(finished_at__isnull=False, error="").first()
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": "Verify the ledger",
+            "title": gettext("Verify the audit log"),
             "opts": self.opts,
             "scope": scope,
             "is_large": True,
@@ -173,11 +174,11 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "was_lost": bool(newest and newest.error),
             "found": found,
             "breaks": [
-                {"scope": place, "seq": seq, "reason": reason}
+                {"scope": place, "seq": seq, "reason": gettext(reason)}
                 for place, seq, reason in (found.breaks if found else [])
             ],
             "broken": found.broken if found else 0,
-            "told": sorted(found.told.items()) if found else [],
+            "told": [(gettext(what), n) for what, n in sorted(found.told.items())] if found else [],
             "chains": found.chains if found else 0,
             "rows": found.rows if found else 0,
         }
@@ -185,7 +186,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
 
 
 def script(_scope: str) -> Iterable[str]:
-    """Return the program that verifies an export without the product."""
+    """Return the script that verifies an export without the product."""
     return [Path(verify_ledger.__file__).read_text(encoding="utf-8")]
 
 
@@ -196,7 +197,7 @@ def log(_scope: str) -> Iterable[str]:
 
 
 def stamped() -> LedgerTimestamp:
-    """Return the last timestamp that an authority gave. Raises `NoTimestamp`."""
+    """Return the last timestamp from the authority. Raises `NoTimestamp`."""
     found = stamps.last()
     if found is None:
         raise NoTimestamp
@@ -204,7 +205,7 @@ def stamped() -> LedgerTimestamp:
 
 
 def key(_scope: str) -> Iterable[str]:
-    """Return the newest public key as OpenSSL takes it."""
+    """Return the newest public key in PEM format for OpenSSL."""
     return [pem for _, _, pem in files.public_keys()[:1]]
 
 

@@ -1,4 +1,4 @@
-"""The administration's pages of people and groups: an Owner grants roles; rights are fixed."""
+"""Admin pages of users and groups. Owners grant roles; the permissions of a role are fixed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,15 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from chats.admin.fresh import FreshSignInAdmin, is_fresh, sign_in_again
 from chats.ground.refusals import NotFound
-from chats.people import invitations
+from chats.people import accounts, invitations, keys
 from contextpolicy import roles
 from contextpolicy.admin.site import actor_of
-from contextpolicy.ledger import record
 from contextpolicy.two_persons import SecondPersonNeeded
+from contextpolicy.wording import join_items
 
 if TYPE_CHECKING:
     DjangoUserAdmin = UserAdmin[User]
@@ -30,22 +31,24 @@ else:
 
 
 class InvitationForm(forms.Form):
-    """The account of a new person."""
+    """Form for the account of an invited user."""
 
     username = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=150,
-        help_text="The name to sign in with: letters, digits and @ . + - _",
+        help_text=gettext_lazy("The name to sign in with: letters, digits and @ . + - _"),
     )
     role = forms.ChoiceField(
-        label="Role", choices=[(name, name) for name in roles.ROLES], initial=roles.USER
+        label=gettext_lazy("Role"),
+        choices=[(name, name) for name in roles.ROLES],
+        initial=roles.USER,
     )
     groups = forms.ModelMultipleChoiceField(
-        label="Groups",
+        label=gettext_lazy("Groups"),
         queryset=Group.objects.none(),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text="Groups decide which policies apply to the person.",
+        help_text=gettext_lazy("Groups decide which policies apply to the person."),
     )
 
     def __init__(self, data: Any = None) -> None:
@@ -55,14 +58,14 @@ class InvitationForm(forms.Form):
             field.queryset = Group.objects.exclude(name__in=roles.ROLES).order_by("name")
 
     def asked(self) -> dict[str, Any]:
-        """Return the name, and the groups with the one of the role."""
+        """Return the user name, and the groups including the role's group."""
         role = Group.objects.filter(name=self.cleaned_data["role"])
         groups = [*role, *self.cleaned_data["groups"]]
         return {"username": self.cleaned_data["username"], "groups": groups}
 
 
 class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
-    """Accounts and their roles. Nobody but a superuser touches a superuser."""
+    """Accounts and their roles. Only superusers can change a superuser."""
 
     refusals = (roles.LastOwner, SecondPersonNeeded, NotFound)
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
@@ -70,14 +73,14 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     readonly_fields = ("last_login", "date_joined", "is_staff")
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page of invitations."""
+        """Add the invitations page."""
         page = self.admin_site.admin_view(self.invite)
         return [path("invite/", page, name="auth_user_invite"), *super().get_urls()]
 
     def invite(self, request: HttpRequest) -> HttpResponse:
-        """Create or renew an invitation, and list those that are pending.
+        """Create or renew an invitation, and list pending ones.
 
-        Raises PermissionDenied without the permission to add people.
+        Raises PermissionDenied without the permission to add users.
         """
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -100,12 +103,12 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             try:
                 made = invitations.invite(**form.asked(), actor=actor, now=now)
             except invitations.InvitationRefused as refusal:
-                form.add_error("username", str(refusal))
+                form.add_error("username", refusal.localized)
             else:
                 form = InvitationForm()
         context = {
             **self.admin_site.each_context(request),
-            "title": "Invite",
+            "title": gettext("Invite"),
             "opts": self.opts,
             "form": form,
             "pending": invitations.pending(now=now),
@@ -122,12 +125,12 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return TemplateResponse(request, "admin/auth/user/invite.html", context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Fetch the roles too, in one more query."""
+        """Prefetch the roles in one more query."""
         rows: QuerySet[User] = super().get_queryset(request)
         return rows.prefetch_related("groups")
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
-        """Offer no single permissions; only superusers can make a superuser."""
+        """Offer roles instead of single permissions. Only superusers can create a superuser."""
         if obj is None:
             return self.add_fieldsets
         rights = ["is_active", "groups", "is_staff"]
@@ -135,39 +138,41 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             rights.append("is_superuser")
         return [
             (None, {"fields": ["username", "password"]}),
-            ("Person", {"fields": ["first_name", "last_name", "email"]}),
-            ("Roles and groups", {"fields": rights}),
-            ("Dates", {"fields": ["last_login", "date_joined"]}),
+            (gettext("Person"), {"fields": ["first_name", "last_name", "email"]}),
+            (gettext("Roles and groups"), {"fields": rights}),
+            (gettext("Dates"), {"fields": ["last_login", "date_joined"]}),
         ]
 
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> forms.ModelMultipleChoiceField[Any] | None:
-        """Show boxes to tick: there are few roles."""
+        """Use checkboxes, because there are few roles."""
         kwargs["widget"] = forms.CheckboxSelectMultiple
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let Owners change people, but no superuser: that would be a way to become one."""
+        """Let Owners change users, except superusers: otherwise an Owner could take over one."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: an account is switched off. What a person wrote is erased elsewhere."""
+        """Refuse: accounts are deactivated, and their chats are erased elsewhere."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Store the account; the ledger names the fields."""
+        """Save the account. The ledger lists the changed fields."""
         columns = {field.name for field in User._meta.concrete_fields}  # noqa: SLF001 - Django's documented model API
         changed = columns & set(form.changed_data) if change else {"username"}
         if changed:
-            roles.save_person(
+            ended = accounts.save_account(
                 person=obj, changed=changed, actor=actor_of(request), now=timezone.now()
             )
+            if "is_active" in changed:
+                self.message_user(request, sentence_of(ended, is_active=obj.is_active))
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Grant the roles, through the one function that may."""
+        """Change the roles through `roles.change_roles`."""
         groups = form.cleaned_data.get("groups")
         if groups is not None:
             roles.change_roles(
@@ -183,27 +188,56 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         id: str,  # noqa: A002 - Django's name
         form_url: str = "",
     ) -> HttpResponse:
-        """Show Django's page; a password that was set is recorded."""
+        """Show Django's page and record a changed password."""
         if not is_fresh(request):
             return sign_in_again(request)
+        now = timezone.now()
         with transaction.atomic():
             response = super().user_change_password(request, id, form_url)
             if request.method == "POST" and response.status_code == 302:
-                data = {"user": int(id)}
-                record("password.changed", actor=actor_of(request), now=timezone.now(), data=data)
+                accounts.note_password(
+                    user=User.objects.get(pk=int(id)),
+                    revoke_keys="revoke_keys" in request.POST,
+                    actor=actor_of(request),
+                    now=now,
+                )
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            person = response.context_data["original"]
+            response.context_data["usable_keys"] = len(keys.usable_keys(owner=person, now=now))
         return response
 
-    @admin.display(description="Roles and groups")
+    @admin.display(description=gettext_lazy("Roles and groups"))
     def held_roles(self, person: User) -> str:
-        """Name the person's roles and groups."""
+        """Return the user's roles and groups."""
         names = [group.name for group in person.groups.all()]
-        return ", ".join([*(["Superuser"] if person.is_superuser else []), *sorted(names)])
+        return join_items(
+            [*([gettext("Superuser")] if person.is_superuser else []), *sorted(names)]
+        )
+
+
+def sentence_of(ended: accounts.EndedAccess, *, is_active: bool) -> str:
+    """Return the message after an account was activated or deactivated."""
+    sessions = ngettext("{n} session ended", "{n} sessions ended", ended.sessions)
+    revoked = ngettext("{n} API key revoked", "{n} API keys revoked", ended.keys)
+    if is_active:
+        form = gettext(
+            "The account is active again: {sessions} and {keys}. The user must sign in and create "
+            "new keys."
+        )
+    else:
+        form = gettext(
+            "The account is deactivated: {sessions} and {keys}. Activating it does not restore "
+            "them."
+        )
+    return form.format(
+        sessions=sessions.format(n=ended.sessions), keys=revoked.format(n=ended.keys)
+    )
 
 
 class PeopleGroupAdmin(FreshSignInAdmin):
-    """Roles, which are fixed, and groups that policies are assigned to, which have no rights."""
+    """Roles, which are fixed, and groups for policy assignments, which grant no permissions."""
 
-    refusals = (roles.GroupInUse,)
+    refusals = (roles.GroupInUse, roles.GroupNameTaken)
     list_display = ("name", "is_role", "members")
     search_fields = ("name",)
     fields = ("name", "is_role", "rights", "members")
@@ -211,7 +245,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     ordering = ("name",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse for a role: its name is its meaning."""
+        """Refuse for a role, because its permissions depend on its name."""
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -226,19 +260,19 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         """Take the group away."""
         roles.delete_group(group=obj, actor=actor_of(request), now=timezone.now())
 
-    @admin.display(description="Role", boolean=True)
+    @admin.display(description=gettext_lazy("Role"), boolean=True)
     def is_role(self, group: Group) -> bool:
-        """Tell whether the product defines it."""
+        """Return True if the group is a built-in role."""
         return _is_role(group)
 
-    @admin.display(description="May")
+    @admin.display(description=gettext_lazy("Permissions"))
     def rights(self, group: Group) -> str:
-        """List what its members may do."""
-        return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or "nothing of its own"
+        """Return the permissions of a role."""
+        return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or gettext("none")
 
-    @admin.display(description="Members")
+    @admin.display(description=gettext_lazy("Members"))
     def members(self, group: Group) -> int:
-        """Count the people in it."""
+        """Return the number of members."""
         return group.user_set.count() if group.pk else 0
 
 

@@ -1,4 +1,4 @@
-"""The policy editor with its preview on chats: own ones with their words, others in numbers."""
+"""Policy editor with a preview on chats. Only your own chats show message text."""
 
 import uuid
 from typing import Any, cast
@@ -11,11 +11,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.charts import chart_of
 from chats.admin.previews import side_told
 from chats.admin.words import balance_table
 from chats.counts import balances
+from chats.counts.room_used import measure_room_used
 from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.record.access import chats_visible_to
@@ -44,21 +46,23 @@ CHATS_OFFERED = 20
 CHATS_COMPARED = 20
 GROUPS_OFFERED = 200
 PLACES = [
-    ("instance", "everybody, in place of today's policy"),
-    ("chat", "this chat"),
-    (ASSIGNED, "nobody: only where it is assigned today"),
+    ("instance", gettext_lazy("everyone, instead of the current policy")),
+    ("chat", gettext_lazy("this chat")),
+    (ASSIGNED, gettext_lazy("current assignments only")),
 ]
 
 
 class PreviewForm(forms.Form):
-    """Asks for the chat on which a policy is tried."""
+    """Form for the chat and place of a policy preview."""
 
     prefix = "try"
-    chat = forms.ChoiceField(label="Chat", required=False)
+    chat = forms.ChoiceField(label=gettext_lazy("Chat"), required=False)
     other = forms.UUIDField(
-        label="or its id", required=False, help_text="Of another person's chat: numbers, no words."
+        label=gettext_lazy("or its ID"),
+        required=False,
+        help_text=gettext_lazy("For another user’s chat, only numbers are shown."),
     )
-    place = forms.ChoiceField(label="where it applies to", required=False)
+    place = forms.ChoiceField(label=gettext_lazy("applied to"), required=False)
     state = forms.CharField(widget=forms.HiddenInput, required=False, max_length=90)
 
     def __init__(self, *args: Any, own: list[Chat], **kwargs: Any) -> None:
@@ -66,22 +70,23 @@ class PreviewForm(forms.Form):
         place = self.fields["place"]
         if isinstance(place, forms.ChoiceField):
             groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
-            members = [(f"{GROUP}:{group.pk}", f"the members of {group.name}") for group in groups]
+            said = gettext("the members of {group}")
+            members = [(f"{GROUP}:{each.pk}", said.format(group=each.name)) for each in groups]
             place.choices = [*PLACES, *members]
-        chats = [(str(chat.pk), chat.title or "Untitled chat") for chat in own]
+        chats = [(str(chat.pk), chat.title or gettext("Untitled chat")) for chat in own]
         found = self.fields["chat"]
         if isinstance(found, forms.ChoiceField):
             found.choices = [
                 *chats,
-                (EMPTY, "A chat without messages"),
-                (LONGEST, f"The {CHATS_COMPARED} longest chats, in numbers"),
-                (SAMPLED, f"{SAMPLE} chats at random: how many would change"),
-                (COUNTED, "All chats in use: their count, in the background"),
+                (EMPTY, gettext("A chat without messages")),
+                (LONGEST, gettext("The {n} longest chats (numbers only)").format(n=CHATS_COMPARED)),
+                (SAMPLED, gettext("{n} random chats: how many would change").format(n=SAMPLE)),
+                (COUNTED, gettext("All chats in use: counted in the background")),
             ]
 
 
 class PreviewedPolicyAdmin(ContextPolicyAdmin):
-    """The policy editor, which can try a policy on chats before it is saved."""
+    """Policy editor that can preview a policy on chats before it is saved."""
 
     parts = (*ContextPolicyAdmin.parts, "preview")
     refusals = (*ContextPolicyAdmin.refusals, NothingToEvaluate, TooManyEvaluations)
@@ -93,10 +98,10 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form, have its draft evaluated, or a summary written for real.
+        """Show or save the form, start a shadow evaluation, or run a test summary.
 
-        The call for it is made here, behind the transaction that Django opens around a form, and
-        before the page is rendered.
+        The summary's model call runs here: after the form's transaction, before the page is
+        rendered.
         """
         if request.method == "POST" and EVALUATE in request.POST and object_id:
             return self.or_said(request, lambda: self.evaluated(request, object_id))
@@ -110,9 +115,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         return response
 
     def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Begin the evaluation of the newest draft and lead to its page.
+        """Start the evaluation of the newest draft and redirect to its page.
 
-        Raises what `evaluating.begin` raises, and PermissionDenied.
+        Raises the errors of `evaluating.begin`, and PermissionDenied.
         """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
@@ -121,7 +126,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         row = evaluating.begin(
             policy=policy,
             number=int(wanted[:9]) if wanted.isdecimal() else 0,
-            # One that applies nowhere would only ever say what is in force.
+            # A policy without assignments would only be compared with itself.
             place="assigned" if policy.assignments.exists() else "instance",
             actor=actor_of(request),
             now=timezone.now(),
@@ -132,7 +137,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
     ) -> dict[str, Any]:
-        """Add the preview, if one was asked for."""
+        """Add the preview if one was requested."""
         context = super().editor_context(request, form, policy)
         own = chats_visible_to(user=request.user).filter(team=None)
         offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
@@ -143,17 +148,20 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             rows = Evaluation.objects.filter(policy=policy, state=Evaluation.State.OPEN)
             context |= {"may_evaluate": True, "evaluation": rows.select_related("version").first()}
         context["brought"] = brought(policy)
+        context["room_warning"] = measure_room_used(policy).warning if policy else ""
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
             context |= self.tried(request, form, tried)
         return context
 
     def tried(self, request: HttpRequest, form: PolicyForm, tried: PreviewForm) -> dict[str, Any]:
-        """Compose the prompts that were asked for; nothing is written."""
+        """Compute the requested preview. Never writes."""
         errors = context_errors(form)
         if errors or not tried.is_valid():
-            sentence = "A value cannot work yet. Mend it first: what is marked above says how."
-            return {"preview_refused": sentence if errors else "Choose a chat, or give its id."}
+            sentence = gettext("Choose a chat, or enter its ID.")
+            if errors:
+                sentence = gettext("Fix the highlighted fields first.")
+            return {"preview_refused": sentence}
         proposal = proposed(form, place=tried.cleaned_data["place"])
         wanted, other = tried.cleaned_data["chat"], tried.cleaned_data["other"]
         now = timezone.now()
@@ -175,7 +183,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         chat_id = other or uuid.UUID(wanted)
         one = previewable(chat_id)
         if one is None:
-            sentence = "There is no such chat, or a team replies in it. Choose another one."
+            sentence = gettext(
+                "This chat does not exist, or a team replies in it. Choose another chat."
+            )
             return {"preview_refused": sentence}
         found = preview(one, proposal=proposal, now=now)
         is_own = one.owner_id == request.user.pk
@@ -185,16 +195,18 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def counted(
         self, request: HttpRequest, form: PolicyForm, proposal: PolicyProposal
     ) -> dict[str, Any]:
-        """Begin the count of all chats under the policy as it is written."""
+        """Start counting all chats under the policy as edited."""
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:
-            sentence = "This policy is not saved yet. Save it as a draft; then count its chats."
+            sentence = gettext(
+                "This policy is not saved yet. Save it as a draft, then count its chats."
+            )
             return {"preview_refused": sentence}
         places = {"instance": "instance", ASSIGNED: "assigned", GROUP: "instance"}
         if proposal.level not in places:
-            sentence = (
-                "A count is over many chats. Choose “everybody”, a group, or “only where it is "
-                "assigned”."
+            sentence = gettext(
+                "A count covers many chats. Choose “everyone”, a group, or “current assignments "
+                "only”."
             )
             return {"preview_refused": sentence}
         row = radius.begin(
@@ -210,11 +222,11 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
 
 
 def proposed(form: PolicyForm, *, place: str) -> PolicyProposal:
-    """Return the policy as it is written, at a place that the form offers."""
+    """Return the edited policy as a proposal at a place offered by the form."""
     newest = form.newest
     said: dict[str, Any] = {
         "slug": form.instance.slug or "-new-",
-        "name": form.instance.name or "This policy",
+        "name": form.instance.name or gettext("This policy"),
         "version": newest.number if newest else 0,
         "values": form.policy_values,
         "locks": form.policy_locks,
@@ -226,31 +238,31 @@ def proposed(form: PolicyForm, *, place: str) -> PolicyProposal:
 
 
 def tried_for_real(request: HttpRequest, chat: Chat, proposal: PolicyProposal) -> dict[str, Any]:
-    """Run the summariser once, and return what the page says of it."""
+    """Run a test summary and return its template values."""
     user = cast(User, request.user)
     try:
         made = trial.run(user=user, chat=chat, proposal=proposal, clock=timezone.now)
     except Refusal as refusal:
-        return {"trial_refused": refusal.sentence}
-    cost = "unknown: a price is not set" if made.cost.unknown else balances.words(made.cost)
+        return {"trial_refused": refusal.localized}
+    cost = gettext("unknown: no price is set") if made.cost.unknown else balances.words(made.cost)
     return {"trial": made, "trial_cost": cost}
 
 
 def brought(policy: ContextPolicy | None) -> SafeString | str:
-    """Return the balances of a policy's versions; empty where nothing was counted."""
+    """Return the balances of a policy's versions; empty without statistics."""
     found = balances.of_policy(policy.slug) if policy else []
     return balance_table([(f"v{number}", balance) for number, balance in found]) if found else ""
 
 
 def context_errors(form: PolicyForm) -> list[str]:
-    """Return the sentences of what cannot work in a form."""
+    """Return the error messages of a form."""
     return [finding.sentence for finding in form.judged if finding.level == "error"] + [
         str(error) for name in form.unread for error in form.errors.get(name, ())
     ]
 
 
 def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> dict[str, Any]:
-    """Return what the preview's template shows; other people's words are not in it."""
+    """Return the template values of a preview, without the text of other users' chats."""
     lines, is_more = difference(found) if with_words else ([], False)
     return {
         "preview": found,
@@ -267,16 +279,16 @@ def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> 
 
 
 def bounds_told(found: Sampled) -> str:
-    """Say which share of all chats in use changes, as exactly as the sample allows."""
+    """Return the estimated share of chats that change, with its confidence interval."""
     low, high = (f"{share:.0%}" for share in (found.low, found.high))
-    return low if low == high else f"between {low} and {high}"
+    return low if low == high else gettext("between {low} and {high}").format(low=low, high=high)
 
 
 def row_of(request: HttpRequest, chat: Chat, now: Side, proposed: Side) -> dict[str, Any]:
-    """Return one line of the table of several chats; titles of the reader's own alone."""
+    """Return one row of the comparison table. Titles are shown only for the reader's own chats."""
     is_own = chat.owner_id == request.user.pk
     return {
-        "name": (chat.title or "Untitled chat") if is_own else str(chat.pk),
+        "name": (chat.title or gettext("Untitled chat")) if is_own else str(chat.pk),
         "now": now,
         "proposed": proposed,
         "changes": now.outcome != proposed.outcome,

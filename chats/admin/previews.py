@@ -1,21 +1,24 @@
-"""One side of a preview of a policy as the pages show it."""
+"""Template values for one side of a policy preview."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext, ngettext
+
 from chats.admin.words import DUE, LEFT_OUT
 from chats.counts import balances
 from chats.simulation.estimates import FARTHEST, TURNS, Estimate
 from chats.simulation.preview import Side
+from contextpolicy.engine.costs import Money
 
-# The width of the bar, in units of its drawing; the prompt limit is all of it.
+# Width of the full bar in SVG units. It represents the prompt limit.
 WIDE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class BarPiece:
-    """A part of a prompt in the bar: where it begins, and how wide it is."""
+    """A segment of the bar: a part of the prompt with its position and width."""
 
     name: str
     tokens: int
@@ -24,7 +27,7 @@ class BarPiece:
 
 
 def bar_of(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
-    """Return the parts of a prompt side by side, as shares of the prompt limit."""
+    """Return the parts of a prompt as adjacent segments, scaled to the prompt limit."""
     whole = max(limit, sum(parts.values()), 1)
     pieces, before = [], 0
     for name, tokens in parts.items():
@@ -36,7 +39,7 @@ def bar_of(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
 
 
 def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
-    """Return one side with its reasons in words."""
+    """Return the template values of one side, with reasons as text."""
     return {
         "side": side,
         "likely": estimate_words(likely) if likely else [],
@@ -50,25 +53,47 @@ def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
 
 
 def estimate_words(likely: Estimate) -> list[tuple[str, str]]:
-    """Say what is likely to come, each with what it goes by."""
+    """Return (label, text) pairs for the estimates, including the basis of each."""
     told = []
     if likely.summary is not None:
-        by = f"the last {likely.summaries} of its writer" if likely.summaries else "the limit alone"
-        told.append(("Length of the next summary", f"≈ {likely.summary:,} tokens, by {by}"))
+        told.append((gettext("Length of the next summary"), length_words(likely)))
     if likely.turns is not None:
-        slow, usual, fast = (f"≈ {n:,}" if n else f"over {FARTHEST}" for n in likely.turns)
-        told.append(
-            (
-                "Turns to the next compaction",
-                f"{usual} ({fast} to {slow}), by the last {likely.by_turns} turns",
-            )
+        slow, usual, fast = (
+            f"≈ {n:,}" if n else gettext("over {n:,}").format(n=FARTHEST) for n in likely.turns
         )
+        form = ngettext(
+            "{usual} ({fast} to {slow}), based on the last turn",
+            "{usual} ({fast} to {slow}), based on the last {n} turns",
+            likely.by_turns,
+        )
+        turns = form.format(usual=usual, fast=fast, slow=slow, n=likely.by_turns)
+        told.append((gettext("Turns to the next compaction"), turns))
     if likely.cost is None:
-        told.append(("Cost of the next turns", "unknown before the first reply"))
+        cost = gettext("unknown before the first reply")
+        told.append((gettext("Cost of the next turns"), cost))
     else:
-        cost = balances.words(likely.cost)
-        sum_told = "unknown: a price is not set" if likely.cost.unknown else f"≈ {cost}"
-        told.append(
-            (f"Cost of {TURNS} turns", f"{sum_told}, with ≈ {likely.cached:.0%} from the cache")
-        )
+        label = ngettext("Cost of {n} turn", "Cost of {n} turns", TURNS)
+        told.append((label.format(n=TURNS), cost_words(likely.cost, cached=likely.cached)))
     return told
+
+
+def length_words(likely: Estimate) -> str:
+    """Return the estimated length of the next summary, and its basis."""
+    if likely.summaries:
+        form = ngettext(
+            "≈ {tokens:,} tokens, based on the last {n} of its writer",
+            "≈ {tokens:,} tokens, based on the last {n} of its writer",
+            likely.summaries,
+        )
+    else:
+        form = gettext("≈ {tokens:,} tokens, based on the limit alone")
+    return form.format(tokens=likely.summary, n=likely.summaries)
+
+
+def cost_words(cost: Money, *, cached: float) -> str:
+    """Return the estimated cost of the next turns, with the share read from the cache."""
+    if cost.unknown:
+        form = gettext("unknown: no price is set, with ≈ {share} from the cache")
+    else:
+        form = gettext("≈ {cost}, with ≈ {share} from the cache")
+    return form.format(cost=balances.words(cost), share=f"{cached:.0%}")

@@ -1,4 +1,4 @@
-"""The administration's pages of providers and models. A stored key is never shown."""
+"""Admin pages of providers and models. A stored key is never shown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,9 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
-from chats.admin.confirm import confirmation, each
+from chats.admin.confirm import confirmation, each, of_row
 from chats.admin.fresh import FreshSignInAdmin
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
@@ -19,33 +20,34 @@ from chats.turns import overflow_learning
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.models import ModelSpec
+from contextpolicy.wording import join_items, join_sentences
 
 
 class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
-    """An account; the key's field is always empty, whatever is stored."""
+    """An account form whose key field is always empty."""
 
     api_key = forms.CharField(
-        label="Key",
+        label=gettext_lazy("Key"),
         required=False,
         max_length=500,
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "new-password"}),
-        help_text="Write-only. Leave it empty to keep the stored key.",
+        help_text=gettext_lazy("Write-only. Leave it empty to keep the stored key."),
     )
-    forget_key = forms.BooleanField(label="Forget the stored key", required=False)
+    forget_key = forms.BooleanField(label=gettext_lazy("Delete the stored key"), required=False)
 
     class Meta:
         model = ProviderAccount
         fields = ("slug", "name", "kind", "base_url", "enabled", "warm_up")
 
     def clean_api_key(self) -> str:
-        """Check that a key can stand in a header; raises ValidationError if it cannot."""
+        """Return the key; raises ValidationError if it is not valid in a header."""
         try:
             return accounts.plain_key(self.cleaned_data["api_key"])
         except accounts.KeyNotPlain as refusal:
-            raise forms.ValidationError(refusal.sentence) from None
+            raise forms.ValidationError(refusal.localized) from None
 
     def clean(self) -> dict[str, Any]:
-        """Check that the address may be called; the demo model has none."""
+        """Check that requests to the address are allowed. The demo model has no address."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         kind = cleaned.get("kind", "")
         if kind in kinds.SERVERS:
@@ -54,12 +56,12 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
                     kinds.require(kind)
                 accounts.checked_url(cleaned.get("base_url", ""), kind=kind)
             except (AddressRefused, kinds.PackageMissing) as refusal:
-                self.add_error(refusal.param, refusal.sentence)
+                self.add_error(refusal.param, refusal.localized)
         return cleaned
 
 
 class ProviderAccountAdmin(FreshSignInAdmin):
-    """Model servers: address, key, whether they are in use."""
+    """Model servers: address, key and status."""
 
     form = ProviderAccountForm
     refusals = (Refusal,)
@@ -68,33 +70,35 @@ class ProviderAccountAdmin(FreshSignInAdmin):
     fieldsets = (
         (None, {"fields": ("name", "slug", "kind", "enabled")}),
         (
-            "Server",
+            gettext_lazy("Server"),
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
-                "description": "A key is only ever sent to the server it was entered for: another "
-                "scheme, host or port clears it, unless a new one is entered with it. Without an "
-                "address an account of Anthropic’s interface is Anthropic’s own.",
+                "description": gettext_lazy(
+                    "A key is only sent to the server it was entered for. Another scheme, host or "
+                    "port deletes it, unless you enter a new key at the same time. Anthropic "
+                    "accounts without an address use Anthropic’s own server."
+                ),
             },
         ),
-        ("Background", {"fields": ("warm_up",)}),
-        ("State", {"fields": ("paused_until", "paused_reason")}),
+        (gettext_lazy("Background"), {"fields": ("warm_up",)}),
+        (gettext_lazy("State"), {"fields": ("paused_until", "paused_reason")}),
     )
     readonly_fields = ("stored_key", "paused_until", "paused_reason")
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> tuple[str, ...]:
-        """Keep the slug of a stored account: models name their provider by it."""
+        """Make the slug of a saved account read-only: models refer to it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> dict[str, Sequence[str]]:
-        """Let the slug follow the name only while the account is new."""
+        """Derive the slug from the name only for a new account."""
         return {"slug": ("name",)} if obj is None else {}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Store the account through the one function that may."""
+        """Save the account through `accounts.save_account`."""
         had_key = bool(obj.encrypted_key)
         accounts.save_account(
             account=obj,
@@ -105,54 +109,62 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             now=timezone.now(),
         )
         if had_key and not obj.encrypted_key:
-            self.message_user(request, "The stored key was cleared.", messages.WARNING)
+            self.message_user(request, gettext("The stored key was deleted."), messages.WARNING)
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
-        """Remove it, its key, and switch its models off."""
+        """Delete the account and its key, and disable its models."""
         accounts.delete_account(account=obj, actor=actor_of(request), now=timezone.now())
 
     def has_fetch_permission(self, request: HttpRequest) -> bool:
-        """Allow people who may change an account to ask its server."""
+        """Allow users who may change an account."""
         return self.has_change_permission(request)
 
-    @admin.action(description="Ask the server for its models", permissions=["fetch"])
+    @admin.action(description=gettext_lazy("Fetch models from the server"), permissions=["fetch"])
     def fetch_models(self, request: HttpRequest, queryset: QuerySet[ProviderAccount]) -> None:
-        """Add what each server offers; a server that fails is named."""
+        """Add the models of each server, with an error message per failed server."""
         for account in queryset.filter(kind__in=kinds.SERVERS):
             try:
                 added = accounts.refresh_models(
                     account=account, actor=actor_of(request), now=timezone.now()
                 )
             except Refusal as refusal:
-                self.message_user(request, f"{account}: {refusal.sentence}", messages.ERROR)
+                said = of_row(str(account), refusal.localized)
+                self.message_user(request, said, messages.ERROR)
             else:
-                self.message_user(request, f"{account}: {len(added)} new models.")
+                said = ngettext("{n} new model.", "{n} new models.", len(added)).format(
+                    n=len(added)
+                )
+                self.message_user(request, of_row(str(account), said))
 
-    @admin.display(description="Stored key")
+    @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:
-        """Return the key's last four characters, if it is long enough to show them."""
+        """Return the key's last four characters if the key is long enough to show them."""
         if not account.encrypted_key:
-            return "none"
-        return f"…{account.key_last_four}" if account.key_last_four else "stored"
+            return pgettext("key of a server", "none")
+        return f"…{account.key_last_four}" if account.key_last_four else gettext("stored")
 
 
 class ModelSpecForm(forms.ModelForm[ModelSpec]):
-    """A model; its provider is chosen from the accounts.
+    """A model form with a choice of provider accounts.
 
-    The default is a field of the form, not of the model, whose constraint would refuse a second
-    one; here a new default takes the place of the one before.
+    The default is a form field, not a model field, because the model's constraint would reject a
+    second default. Saving moves the default to this model.
     """
 
     provider = forms.ChoiceField(choices=lambda: _providers())
     answers_by_default = forms.BooleanField(
-        label="Default", required=False, help_text="Answers in chats that chose no model."
+        label=gettext_lazy("Default"),
+        required=False,
+        help_text=gettext_lazy("Replies in chats without a chosen model."),
     )
 
     forget_calibration = forms.BooleanField(
-        label="Forget the calibration",
+        label=gettext_lazy("Reset the calibration"),
         required=False,
-        help_text="Begin again with our own count, for example after the server behind the name "
-        "was exchanged.",
+        help_text=gettext_lazy(
+            "Returns to uncalibrated token counts, for example after the server was replaced by "
+            "another one."
+        ),
     )
 
     class Meta:
@@ -165,7 +177,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
 
 
 class ModelSpecAdmin(DomainAdmin):
-    """Models: limits, prices, which one is the default."""
+    """Models: limits, prices and the default."""
 
     form = ModelSpecForm
     actions = ("forget_limit",)
@@ -182,41 +194,45 @@ class ModelSpecAdmin(DomainAdmin):
     fieldsets = (
         (None, {"fields": ("slug", "provider", "name", "label", "enabled", "answers_by_default")}),
         (
-            "Limits",
+            gettext_lazy("Limits"),
             {"fields": ("context_window", "learned_window", "max_output")},
         ),
-        ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream", "thinking")}),
-        ("Programs", {"fields": ("embeds",)}),
         (
-            "Price",
+            gettext_lazy("Server"),
+            {"fields": ("supports_tools", "strict_roles", "cannot_stream", "thinking")},
+        ),
+        (gettext_lazy("Embeddings"), {"fields": ("embeds",)}),
+        (
+            gettext_lazy("Price"),
             {
                 "fields": (
                     ("input_price", "output_price"),
                     ("cached_price", "written_price"),
                     "currency",
                 ),
-                "description": "Per million tokens. What is read from a provider’s cache and "
-                "written to it is a part of the input. Calls are priced as they are counted: "
-                "another price changes nothing that was counted before. Without a price a cost is "
-                "unknown, not nothing.",
+                "description": gettext_lazy(
+                    "Per million tokens. Tokens read from or written to a provider’s cache are "
+                    "part of the input. A new price applies to new calls only. Without a price "
+                    "the cost is unknown."
+                ),
             },
         ),
-        ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
+        (gettext_lazy("Learned"), {"fields": ("learned_calibration", "forget_calibration")}),
     )
     readonly_fields = ("learned_calibration", "learned_window")
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ModelSpec | None = None
     ) -> tuple[str, ...]:
-        """Keep the slug of a stored model: policies name models by it."""
+        """Make the slug of a saved model read-only: policies refer to it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: a model is switched off; turns and policies name it."""
+        """Refuse: models are disabled instead, because turns and policies refer to them."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Store the model through the one function that may."""
+        """Save the model through `model_specs.save_model`."""
         obj.is_default = form.cleaned_data["answers_by_default"]
         model_specs.save_model(
             model=obj,
@@ -225,36 +241,39 @@ class ModelSpecAdmin(DomainAdmin):
             forget_calibration=form.cleaned_data["forget_calibration"],
         )
 
-    @admin.display(description="Calibration")
+    @admin.display(description=gettext_lazy("Calibration"))
     def learned_calibration(self, model: ModelSpec) -> str:
-        """Say how many of the provider's tokens are one of ours, and how many replies taught it."""
+        """Return the calibration factor and the number of replies it is based on."""
         if not model.calibration_samples:
-            return "Nothing learned yet: our count is taken as it is."
-        replies = f"{model.calibration_samples:,} replies"
-        if model.calibration_samples == 1:
-            replies = "1 reply"
-        scripts = ", ".join(
+            return gettext("Not calibrated yet: token counts are used unchanged.")
+        factor = gettext(
+            "{factor:.3f}: the provider counts about {tokens:,} tokens where Palimpsest counts "
+            "1,000."
+        ).format(factor=model.calibration, tokens=round(1000 * model.calibration))
+        learned = ngettext(
+            "Learned from {n:,} reply.", "Learned from {n:,} replies.", model.calibration_samples
+        ).format(n=model.calibration_samples)
+        scripts = join_items(
             f"{name} {factor:.3f}" for name, factor in sorted(model.calibration_by_script.items())
         )
-        by_script = f" By script: {scripts}." if scripts else ""
-        return (
-            f"{model.calibration:.3f}: for 1,000 tokens of our count the provider counts about "
-            f"{round(1000 * model.calibration):,}. Learned from {replies}.{by_script}"
-        )
+        by_script = gettext("By script: {scripts}.").format(scripts=scripts) if scripts else ""
+        return join_sentences(factor, learned, by_script)
 
-    @admin.action(description="Forget the learned limit", permissions=["change"])
+    @admin.action(description=gettext_lazy("Reset the learned limit"), permissions=["change"])
     def forget_limit(
         self, request: HttpRequest, queryset: QuerySet[ModelSpec]
     ) -> HttpResponse | None:
-        """Believe the models' own windows again, after asking."""
+        """Use the models' configured context windows again, after confirmation."""
         rows = queryset.exclude(learned_window=None)
         asked = confirmation(
             self,
             request,
             rows,
-            title="Forget the learned limit",
-            sentence="Prompts for these models are again composed for the window that is entered "
-            "for them. The next overflow teaches a limit anew.",
+            title=gettext("Reset the learned limit"),
+            sentence=gettext(
+                "Prompts for these models use the configured context window again. The next "
+                "overflow sets a new limit."
+            ),
         )
         if asked is not None:
             return asked
@@ -264,13 +283,13 @@ class ModelSpecAdmin(DomainAdmin):
             request,
             rows,
             deed=lambda row: overflow_learning.forget(model=row, actor=actor, now=now),
-            done="its own window counts again.",
+            done=gettext("learned limit reset."),
         )
         return None
 
-    @admin.display(description="Model", ordering="name")
+    @admin.display(description=gettext_lazy("Model"), ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:
-        """Name the model as people see it."""
+        """Return the model's display name."""
         return str(model)
 
 

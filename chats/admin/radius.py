@@ -1,4 +1,4 @@
-"""The pages of blast radii: how far a count is, what it found, and the chats that change most."""
+"""Admin pages of blast radii: progress, results and the chats that change most."""
 
 import uuid
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from chats.admin.charts import chart_of
 from chats.admin.previews import side_told
@@ -22,14 +23,14 @@ from contextpolicy.admin.site import actor_of
 from contextpolicy.models import BlastRadius
 
 CHANGE = "contextpolicy.change_contextpolicy"
-# Seconds after which the page of a count that is under way is read again.
+# Seconds between reloads of the page while a count is running.
 REFRESH = 5
 TEMPLATES = "admin/contextpolicy/blastradius"
 ACTS = {"stop": radius.stop, "resume": radius.resume}
 
 
 class BlastRadiusAdmin(ReadOnlyAdmin):
-    """The counts of chats that a policy as it is written would change."""
+    """Counts of chats that an edited policy would change."""
 
     list_display = ("policy", "count", "state", "judged", "changed", "would_refuse", "started_at")
     list_display_links = None
@@ -59,9 +60,9 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
         return [path("<uuid:radius_id>/count/", page, name=name), *super().get_urls()]
 
     def progress(self, request: HttpRequest, radius_id: uuid.UUID) -> HttpResponse:
-        """Show how far a count is and what it found; a POST stops it or takes it up.
+        """Show the progress and results of a count. A POST stops or resumes it.
 
-        Raises PermissionDenied for who may not see or begin counts, and Http404.
+        Raises PermissionDenied without the permission to view or start counts, and Http404.
         """
         may_act = request.user.has_perm(CHANGE)
         if not self.has_view_permission(request) or (request.method == "POST" and not may_act):
@@ -77,7 +78,7 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
             raise Http404
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Blast radius of {row.policy}",
+            "title": gettext("Blast radius of {policy}").format(policy=row.policy),
             "opts": self.opts,
             "row": row,
             "told": told(row),
@@ -90,19 +91,19 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
         return response
 
     def acted(self, request: HttpRequest, radius_id: uuid.UUID) -> HttpResponse:
-        """Stop a count or take it up, and show its page again."""
+        """Stop or resume a count, then redirect to its page."""
         act = ACTS.get(request.POST.get("act", ""))
         try:
             if act is not None:
                 act(radius_id=radius_id, actor=actor_of(request), now=timezone.now())
         except Refusal as refusal:
-            self.message_user(request, refusal.sentence, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
         return HttpResponseRedirect(request.path)
 
-    @admin.display(description="Count")
+    @admin.display(description=gettext_lazy("Count"))
     def count(self, row: BlastRadius) -> SafeString:
-        """Lead to the page of the count."""
-        return link_to(row, "Open")
+        """Link to the page of the count."""
+        return link_to(row, pgettext("button", "Open"))
 
 
 def link_to(row: BlastRadius, words: str) -> SafeString:
@@ -112,17 +113,21 @@ def link_to(row: BlastRadius, words: str) -> SafeString:
 
 
 def told(row: BlastRadius) -> dict[str, Any]:
-    """Return what the page says of a count beside its numbers."""
+    """Return the template values of a count."""
     done = row.judged + row.failed
     is_open = row.state == BlastRadius.State.COUNTING
     return {
         "done": done,
-        # Chats that were erased meanwhile are not judged.
+        # Chats erased during the count are not judged.
         "most": max(row.in_use, done),
         "gone": max(row.in_use - done, 0) if row.state == BlastRadius.State.FINISHED else 0,
         "share": f"{row.changed / row.judged:.1%}" if row.judged else "",
-        # Of a sample that was the whole nothing more is to be said.
-        "sample": f"{row.low or 0:.0%} to {row.high or 0:.0%}" if row.low != row.high else "",
+        # A sample of all chats is exact and needs no interval.
+        "sample": gettext("{low} to {high}").format(
+            low=f"{row.low or 0:.0%}", high=f"{row.high or 0:.0%}"
+        )
+        if row.low != row.high
+        else "",
         "is_open": is_open,
         "is_stopped": row.state == BlastRadius.State.STOPPED,
         "is_past": blast.base_of(row.policy) != row.base,
@@ -131,7 +136,7 @@ def told(row: BlastRadius) -> dict[str, Any]:
 
 
 def one_chat(request: HttpRequest, row: BlastRadius) -> dict[str, Any]:
-    """Return the exact preview of the chat that the address names, in numbers."""
+    """Return the preview of the chat given in the URL, in numbers only."""
     wanted = request.GET.get("chat", "")
     if not wanted:
         return {}

@@ -1,4 +1,4 @@
-"""The page on which an auditor reads the words of one call, with a reason that stands first."""
+"""Page on which an auditor reads the prompt of a call after giving a reason."""
 
 import uuid
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
@@ -34,14 +35,14 @@ ANSWERS = {GRANT, REFUSE}
 
 
 class ReadReceiptAdmin(ReceiptAdmin):
-    """Receipts, whose words are shown after a reason was written down."""
+    """Receipts with access to the prompt text after a recorded reason."""
 
     fields: ClassVar[tuple[str, ...]] = ("words", *ReceiptAdmin.fields)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list, and say first what waits for a second auditor."""
+        """Show the list, with a notice about requests that wait for a second auditor."""
         may_read = request.user.has_perm("contextpolicy.view_auditevent")
         if may_read and request.method == "GET":
             rows = waiting(actor=actor_of(request), now=timezone.now())
@@ -50,9 +51,15 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 self.message_user(
                     request,
                     format_html(
-                        '{} to read a chat for a second auditor: <a href="{}">answer</a>.',
-                        "1 request waits" if len(others) == 1 else f"{len(others)} requests wait",
-                        reverse("admin:chats_receipt_words"),
+                        ngettext(
+                            "{n} request is open to read a chat for a second auditor: "
+                            '<a href="{url}">answer</a>.',
+                            "{n} requests are open to read a chat for a second auditor: "
+                            '<a href="{url}">answer</a>.',
+                            len(others),
+                        ),
+                        n=len(others),
+                        url=reverse("admin:chats_receipt_words"),
                     ),
                 )
         response: HttpResponse = super().changelist_view(request, extra_context)
@@ -63,17 +70,17 @@ class ReadReceiptAdmin(ReceiptAdmin):
         page = self.admin_site.admin_view(self.read_words)
         return [path("words/", page, name="chats_receipt_words"), *super().get_urls()]
 
-    @admin.display(description="Words")
+    @admin.display(description=gettext_lazy("Prompt text"))
     def words(self, receipt: Receipt) -> SafeString:
-        """Lead to the words."""
+        """Link to the prompt text."""
         address = reverse("admin:chats_receipt_words")
-        link = '<a href="{}?receipt={}">Read the words, with a reason</a>'
-        return format_html(link, address, receipt.pk)
+        said = gettext("Read the prompt (requires a reason)")
+        return format_html('<a href="{}?receipt={}">{}</a>', address, receipt.pk, said)
 
     def read_words(self, request: HttpRequest) -> HttpResponse:
-        """Ask for a reason, then show the prompt of a call, or send it as a file.
+        """Ask for a reason, then show the prompt of a call or send it as a file.
 
-        Raises PermissionDenied for who may not read receipts and the ledger.
+        Raises PermissionDenied without the permissions to view receipts and the ledger.
         """
         may_read = request.user.has_perm("contextpolicy.view_auditevent")
         if not self.has_view_permission(request) or not may_read:
@@ -97,7 +104,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
     def read(
         self, request: HttpRequest, *, call: "CallToRead", actor: str, until: datetime
     ) -> HttpResponse:
-        """Show the words of a call, or send them as a file; the ledger has it first."""
+        """Show the prompt of a call or send it as a file, after recording the access."""
         now = timezone.now()
         form = request.POST.get("form", "")
         form = form if form in FORMS else ""
@@ -118,28 +125,31 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return self.shown(request, call=call, until=until, left_out=left_out, **more)
 
     def answered(self, request: HttpRequest, *, actor: str) -> HttpResponse:
-        """Grant or refuse what another auditor asked for, and show the page again."""
+        """Grant or refuse another auditor's request, then redirect to the page."""
         is_granted = GRANT in request.POST
         named = request.POST.get(GRANT if is_granted else REFUSE, "")
         try:
             asked_id = uuid.UUID(named)
             reading.answer(asked_id, is_granted=is_granted, actor=actor, now=timezone.now())
         except (ValueError, NotFound):
-            self.message_user(request, "This waits no longer: it was answered.", messages.ERROR)
+            said = gettext("This request was already answered.")
+            self.message_user(request, said, messages.ERROR)
         except Refusal as refusal:
-            self.message_user(request, refusal.sentence, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
         else:
-            said = "may read the chat for half an hour" if is_granted else "may not read the chat"
-            self.message_user(request, f"Written down: who asked {said}.", messages.SUCCESS)
+            said = gettext("Recorded: the requester may not read the chat.")
+            if is_granted:
+                said = gettext("Recorded: the requester may read the chat for 30 minutes.")
+            self.message_user(request, said, messages.SUCCESS)
         return HttpResponseRedirect(request.get_full_path())
 
     def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """End the reading and show the page again, which asks for a reason."""
+        """End the access and redirect to the page, which asks for a reason again."""
         reading.end(chat_id=chat_id, actor=actor, now=timezone.now())
         return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """Write the reason down and show the page again; a bad one is refused with a sentence."""
+        """Record the reason and redirect to the page. A refused reason gives an error message."""
         try:
             reading.open_chat(
                 chat_id=chat_id,
@@ -148,12 +158,12 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 now=timezone.now(),
             )
         except Refusal as refusal:
-            self.message_user(request, refusal.sentence, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
         return HttpResponseRedirect(request.get_full_path())
 
     def shown(self, request: HttpRequest, **context: Any) -> HttpResponse:
-        """Show the page; nothing of it is kept by the browser."""
-        more = {**self.admin_site.each_context(request), "title": "The words of a call"}
+        """Render the page with `Cache-Control: no-store`."""
+        more = {**self.admin_site.each_context(request), "title": gettext("Prompt of a call")}
         response = TemplateResponse(request, TEMPLATE, {**more, "opts": self.opts, **context})
         response["Cache-Control"] = "no-store"
         return response
@@ -161,7 +171,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row of what waits for a second auditor, as the page shows it."""
+    """A pending request for a second auditor, with the requester's name."""
 
     asked: reading.ReadingRequest
     name: str
@@ -169,30 +179,34 @@ class Waiting:
 
 
 def waiting(*, actor: str, now: datetime) -> list[Waiting]:
-    """Return what waits for a second auditor, with the names of who asks."""
+    """Return the pending requests for a second auditor."""
     rows = reading.asked(now=now)
     names = dict(
         User.objects.filter(pk__in={row.user for row in rows}).values_list("pk", "username")
     )
     own = reading.number_of(actor)
-    return [Waiting(row, names.get(row.user, f"user {row.user}"), row.user == own) for row in rows]
+    nameless = gettext("user {number}")
+    return [
+        Waiting(row, names.get(row.user, nameless.format(number=row.user)), row.user == own)
+        for row in rows
+    ]
 
 
 def as_file(file: RequestFile) -> HttpResponse:
-    """Send a request as a file."""
+    """Return a file response with a request."""
     return files.short(file.text, name=file.name, kind=file.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class CallToRead:
-    """A call whose words are asked for, and the chat that it is of."""
+    """A requested call and its chat."""
 
     row: Receipt | Compaction
     chat_id: uuid.UUID
 
 
 def call_of(request: HttpRequest) -> CallToRead | None:
-    """Return the call that an address names by `?receipt=` or `?compaction=`, or None."""
+    """Return the call given by `?receipt=` or `?compaction=`, or None."""
     try:
         if key := request.GET.get("receipt"):
             receipt = receipt_of(uuid.UUID(key))

@@ -1,24 +1,29 @@
-"""The administration's pages of turns and receipts: numbers, ranges and hashes, never words.
+"""Admin pages of turns and receipts: numbers, ranges and hashes, never message text.
 
-No page here prints a message, a summary, a partial reply or a chat's title, to anybody: reading
-content needs a reason that is recorded, and these pages ask for none.
+No page here shows a message, a summary, a partial reply or a chat's title. Reading content requires
+a recorded reason, and these pages do not ask for one.
 """
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import dateformat
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from chats.admin.words import as_json, as_table
 from chats.compaction.report.skip_reasons import why_not
 from chats.models import Receipt, Turn
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
-# The slug of the policy that chose the strategy, as a lookup.
+# Lookup of the slug of the policy that chose the strategy.
 STRATEGY_FROM = "effective_policy__sources__strategy__1"
-# The rows behind a number of the dashboard: those of some days, of a model, of a policy.
+# Lookups used in dashboard links.
 DASHBOARD_LOOKUPS = frozenset(
     {
         "finished_at__gte",
@@ -32,11 +37,20 @@ DASHBOARD_LOOKUPS = frozenset(
 )
 
 
+class CodeFilter(admin.AllValuesFieldListFilter):
+    """A filter by code that labels rows without one."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Yield the choices."""
+        for choice in super().choices(changelist):
+            yield {**choice, "display": choice["display"] or gettext("No error")}
+
+
 class TurnAdmin(ReadOnlyAdmin):
-    """The pages of turns: state, timing, usage, failure."""
+    """Admin pages of turns: state, timing, usage and errors."""
 
     list_display = ("id", "chat", "status", "model_name", "queued_at", "finished_at", "error_code")
-    list_filter = ("status", "queued_at", "error_code")
+    list_filter = ("status", "queued_at", ("error_code", CodeFilter))
     search_fields = ("=id", "=branch__chat__id")
     list_select_related = ("branch",)
     ordering = ("-queued_at",)
@@ -63,42 +77,54 @@ class TurnAdmin(ReadOnlyAdmin):
     )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow what the dashboard leads here with."""
+        """Allow the filters used in dashboard links."""
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
-        """Leave the texts out, so that no page can print them by mistake."""
+        """Defer the texts, so that no page can print them by mistake."""
         rows: QuerySet[Turn] = super().get_queryset(request)
         return rows.defer("partial_text", "partial_reasoning")
 
-    @admin.display(description="Chat")
+    @admin.display(description=gettext_lazy("Chat"))
     def chat(self, turn: Turn) -> str:
-        """Return the chat's id; its title is content."""
+        """Return the chat's ID. Its title is content."""
         return str(turn.branch.chat_id)
 
-    @admin.display(description="Compaction after it")
+    @admin.display(description=gettext_lazy("Compaction after this turn"))
     def after_it(self, turn: Turn) -> str:
-        """Say why the turn was followed by a summary, or by none."""
+        """Return the reason a summary did or did not follow the turn."""
         return why_not(turn).sentence
 
 
 class ReceiptAdmin(ReadOnlyAdmin):
-    """The pages of receipts: what each model call was sent, by ids, tokens and hashes."""
+    """Admin pages of receipts: the prompt of each model call by IDs, tokens and hashes."""
 
     list_display = (
         "id",
-        "turn_id",
-        "purpose",
         "created_at",
+        "person",
+        "chat",
+        "purpose",
         "model_name",
         "prompt_tokens",
         "outcome",
     )
     list_filter = ("outcome", "created_at")
-    search_fields = ("=id", "=turn__id", "=turn__branch__chat__id")
+    list_select_related = ("turn__branch__chat__owner",)
+    search_fields = (
+        "=id",
+        "=turn__id",
+        "=turn__branch__chat__id",
+        "=turn__branch__chat__owner__username",
+    )
+    search_help_text = gettext_lazy(
+        "ID of a receipt, turn or chat, or the user name of the chat’s owner."
+    )
     ordering = ("-created_at",)
     fields: ClassVar[tuple[str, ...]] = (
         "id",
+        "person",
+        "chat",
         "turn_id",
         "purpose",
         "attempt",
@@ -122,45 +148,62 @@ class ReceiptAdmin(ReadOnlyAdmin):
         "used",
     )
 
-    @admin.display(description="Sent")
+    @admin.display(
+        description=gettext_lazy("Person"), ordering="turn__branch__chat__owner__username"
+    )
+    def person(self, receipt: Receipt) -> str:
+        """Return the user name of the chat's owner."""
+        return receipt.turn.branch.chat.owner.get_username()
+
+    @admin.display(description=gettext_lazy("Chat"))
+    def chat(self, receipt: Receipt) -> SafeString:
+        """Return the chat's ID, linked to its receipts. Its title is content."""
+        chat_id = receipt.turn.branch.chat_id
+        address = reverse("admin:chats_receipt_changelist")
+        return format_html('<a href="{}?q={}">{}</a>', address, chat_id, chat_id)
+
+    @admin.display(description=gettext_lazy("Sent"))
     def sent(self, receipt: Receipt) -> SafeString:
-        """List the segments, in the order of the prompt."""
+        """Return a table of the segments in prompt order."""
         return as_table(
             [
-                "Part",
-                "Message",
-                "Seq",
-                "Tokens",
-                "Cut to",
-                "Text by hash",
-                "Results cut to",
+                gettext("Part"),
+                gettext("Message"),
+                gettext("Seq"),
+                gettext("Tokens"),
+                gettext("Cut to"),
+                gettext("Text hash"),
+                gettext("Results cut to"),
             ],
             receipt.segments,
         )
 
-    @admin.display(description="Left out")
+    @admin.display(description=gettext_lazy("Left out"))
     def not_sent(self, receipt: Receipt) -> SafeString:
-        """List the ranges that were left out, with reasons."""
-        return as_table(["From", "To", "Why"], receipt.left_out)
+        """Return a table of the ranges left out, with reasons."""
+        first = pgettext("first number of a range", "From")
+        last = pgettext("last number of a range", "To")
+        return as_table([first, last, gettext("Reason")], receipt.left_out)
 
-    @admin.display(description="Rebuildable")
+    @admin.display(description=gettext_lazy("Rebuildable"))
     def rebuildable(self, receipt: Receipt) -> str:
-        """Say whether the prompt can be built again from its parts."""
+        """Return whether the prompt can be rebuilt from its parts."""
         if receipt.erased_at is None:
-            return "Yes"
-        return f"Not rebuildable since {receipt.erased_at:%d %b %Y %H:%M:%S} UTC: a part was erased"
+            return gettext("Yes")
+        at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))
+        return gettext("Not rebuildable since {time} UTC: a part was erased").format(time=at)
 
-    @admin.display(description="Budget")
+    @admin.display(description=gettext_lazy("Budget"))
     def arithmetic(self, receipt: Receipt) -> SafeString:
-        """Show the budget's numbers."""
+        """Return the budget as JSON."""
         return as_json(receipt.budget)
 
-    @admin.display(description="Summary due")
+    @admin.display(description=gettext_lazy("Summary due"))
     def due(self, receipt: Receipt) -> SafeString:
-        """Say whether a summary was due when this was composed, with the numbers."""
+        """Return the compaction check at this prompt as JSON."""
         return as_json(receipt.compaction_need)
 
-    @admin.display(description="Usage")
+    @admin.display(description=gettext_lazy("Usage"))
     def used(self, receipt: Receipt) -> SafeString:
-        """Show the provider's own numbers."""
+        """Return the usage reported by the provider as JSON."""
         return as_json(receipt.usage)

@@ -1,4 +1,4 @@
-"""The pages of retention: what a run would erase, the runs, and their certificates."""
+"""Admin pages of retention: preview, runs and certificates."""
 
 import uuid
 from typing import ClassVar
@@ -11,18 +11,20 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions import ages, certificates, retention
 from chats.ground.refusals import NotFound
 from chats.models import RetentionRun
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
+from contextpolicy.wording import join_sentences
 
 BEGIN = "chats.add_retentionrun"
 
 
 class RetentionRunAdmin(ReadOnlyAdmin):
-    """The runs that erased what was older than policies let it be."""
+    """Runs that erased messages older than their retention period."""
 
     change_list_template = "admin/chats/retentionrun/change_list.html"
     list_display = ("started_at", "state", "messages_erased", "chats_erased", "chats_held")
@@ -51,9 +53,9 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         ]
 
     def preview(self, request: HttpRequest) -> HttpResponse:
-        """Show what a run would erase now; a POST begins one.
+        """Show what a run would erase now. A POST starts a run.
 
-        Raises PermissionDenied for who may not see or begin runs.
+        Raises PermissionDenied without the permission to view or start runs.
         """
         may_begin = request.user.has_perm(BEGIN)
         if not self.has_view_permission(request) or (request.method == "POST" and not may_begin):
@@ -64,7 +66,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(reverse("admin:chats_retentionrun_change", args=[run.pk]))
         context = {
             **self.admin_site.each_context(request),
-            "title": "What retention would erase",
+            "title": gettext("Retention preview"),
             "opts": self.opts,
             "preview": ages.preview(now=now),
             "may_begin": may_begin,
@@ -74,7 +76,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
     def certificate(self, request: HttpRequest, run_id: uuid.UUID) -> HttpResponse:
         """Send the certificate of a run as a file.
 
-        Raises PermissionDenied for who may not see runs, and Http404 before the run's end.
+        Raises PermissionDenied without the view permission, and Http404 for an unfinished run.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -87,22 +89,24 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         response["Cache-Control"] = "no-store"
         return response
 
-    @admin.display(description="State")
+    @admin.display(description=gettext_lazy("State"))
     def state(self, run: RetentionRun) -> str:
-        """Say whether the run has ended."""
-        return "under way" if run.is_open else "ended"
+        """Return the state of the run."""
+        return gettext("running") if run.is_open else gettext("finished")
 
-    @admin.display(description="Against the ledger")
+    @admin.display(description=gettext_lazy("Ledger check"))
     def ledger(self, run: RetentionRun) -> str:
-        """Say whether the ledger certifies what the run wrote down."""
+        """Return the result of comparing the run's entries with the ledger."""
         if run.is_open:
-            return "The certificate is written when the run ends."
-        return " ".join(certificates.faults(run)) or "The ledger certifies every entry."
+            return gettext("The certificate is written when the run ends.")
+        return join_sentences(*certificates.faults(run)) or gettext(
+            "The ledger certifies every entry."
+        )
 
-    @admin.display(description="Certificate")
+    @admin.display(description=gettext_lazy("Certificate"))
     def file(self, run: RetentionRun) -> str | SafeString:
-        """Lead to the certificate."""
+        """Return a link to the certificate."""
         if run.is_open:
-            return "not yet"
+            return gettext("not yet")
         address = reverse("admin:chats_retention_certificate", args=[run.pk])
-        return format_html('<a href="{}">Download (JSON)</a>', address)
+        return format_html('<a href="{}">{}</a>', address, gettext("Download (JSON)"))

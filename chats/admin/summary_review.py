@@ -1,4 +1,4 @@
-"""The page on which an administrator reads a summary next to its sources before approving it."""
+"""Page on which an administrator compares a summary with its sources before approving it."""
 
 import uuid
 from typing import Any
@@ -11,6 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions import summary_review
 from chats.admin.compaction_deeds import CompactionDeeds, person
@@ -25,20 +26,23 @@ TEMPLATE = "admin/chats/review.html"
 
 
 class SummaryReviewAdmin(CompactionDeeds):
-    """Adds the page to the administration's compactions."""
+    """Adds the review page to the admin pages of compactions."""
 
     def get_urls(self) -> list[URLPattern]:
         """Add the page."""
         page = self.admin_site.admin_view(self.review_page)
         return [path("review/", page, name="chats_compaction_review"), *super().get_urls()]
 
-    @admin.display(description="Review")
+    @admin.display(description=gettext_lazy("Review"))
     def review(self, row: Compaction) -> str | SafeString:
-        """Link to the page if the summary waits for approval."""
+        """Link to the page if the summary is pending approval."""
         if not row.needs_approval:
-            return "Does not wait for approval."
-        link = '<a href="{}?compaction={}">Read summary and sources</a>'
-        return format_html(link, reverse("admin:chats_compaction_review"), row.pk)
+            return gettext("Not pending approval.")
+        said, address = (
+            gettext("Read summary and sources"),
+            reverse("admin:chats_compaction_review"),
+        )
+        return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, said)
 
     def review_page(self, request: HttpRequest) -> HttpResponse:
         """Ask for a reason, show the summary with its sources, or record the decision.
@@ -55,9 +59,10 @@ class SummaryReviewAdmin(CompactionDeeds):
                 return self.decided(request, row)
             return self.shown(request, row)
         except ValueError:
-            self.message_user(request, "Choose a summary from the list.", messages.ERROR)
+            said = gettext("Choose a summary from the list.")
+            self.message_user(request, said, messages.ERROR)
         except Refusal as refusal:
-            self.message_user(request, str(refusal), messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def decided(self, request: HttpRequest, row: Compaction) -> HttpResponse:
@@ -65,17 +70,17 @@ class SummaryReviewAdmin(CompactionDeeds):
         user, now, chat_id = person(request), timezone.now(), row.branch.chat_id
         if "approve" in request.POST:
             approve.approve(user=user, compaction=row, now=now)
-            said = "The summary was approved."
+            said = gettext("The summary was approved.")
         elif "reject" in request.POST:
             remark = request.POST.get("remark", "")
             approve.reject(user=user, compaction=row, reason=remark, now=now)
-            said = "The summary was rejected."
+            said = gettext("The summary was rejected.")
         else:
             try:
                 reason = request.POST.get("reason", "")
                 reading.open_chat(chat_id=chat_id, actor=actor_of(request), reason=reason, now=now)
             except Refusal as refusal:
-                self.message_user(request, str(refusal), messages.ERROR)
+                self.message_user(request, refusal.localized, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         self.message_user(request, said, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
@@ -86,7 +91,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         until = summary_review.open_until(row, user=user, now=now)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": "Review summary",
+            "title": gettext("Review summary"),
             "opts": self.opts,
             "row": row,
             "until": until,

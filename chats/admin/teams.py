@@ -1,21 +1,34 @@
-"""The administration's pages of teams: whose they are, their versions and agents, two actions.
+"""Admin pages of teams: owner, versions, agents, and actions for shared teams.
 
-Teams are made and changed on their own pages. The instructions and the task of a person's own team
-are that person's words: no page here prints them.
+Teams are created and edited on their own pages. The names, instructions and task of a personal team
+are the owner's content: no page here shows, searches or sorts by them.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models import (
+    Case,
+    CharField,
+    Count,
+    F,
+    OuterRef,
+    Prefetch,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext
+from django_stubs_ext import StrOrPromise
 
 from chats.admin.compaction_deeds import person
 from chats.admin.confirm import confirmation, each
@@ -24,38 +37,44 @@ from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.teams import rosters
 from contextpolicy.admin.bases import ReadOnlyAdmin
+from contextpolicy.wording import join_items
 
-# The values of the filter, and what they select.
+# Values of the filter and their lookups.
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "shared": {"owner": None, "deleted_at": None},
     "own": {"owner__isnull": False, "deleted_at": None},
     "deleted": {"deleted_at__isnull": False},
 }
-WORDS = {"shared": "Shared", "own": "Of one person", "deleted": "Deleted"}
+WORDS: Mapping[str, StrOrPromise] = {
+    "shared": gettext_lazy("Shared"),
+    "own": gettext_lazy("Personal"),
+    "deleted": gettext_lazy("Deleted"),
+}
 
 
 class KindFilter(admin.SimpleListFilter):
-    """Selects teams of everybody, of one person, or deleted ones."""
+    """Filters shared, personal or deleted teams."""
 
-    title = "kind"
+    title = gettext_lazy("kind")
     parameter_name = "kind"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, StrOrPromise]]:
         """Return the choices."""
         return list(WORDS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Team]) -> QuerySet[Team]:
-        """Select the chosen teams; all without a choice."""
+        """Return the teams of the chosen kind, or all teams."""
         return queryset.filter(**KINDS.get(self.value() or "", {}))
 
 
 class TeamAdmin(ReadOnlyAdmin):
-    """The teams: whose, how large, in how many chats; never an own team's instructions."""
+    """Teams: owner, size and number of chats. The content of a personal team is never shown."""
 
     actions = ("delete_shared", "bring_back")
     list_display = ("name", "whose", "agents", "chats", "is_offered", "changed_at")
     list_filter = (KindFilter,)
-    search_fields = ("current__name", "owner__username")
+    search_fields = ("owner__username",)
+    search_help_text = gettext_lazy("Name of a shared team, or user name of a team’s owner.")
     list_select_related = ("owner", "current")
     ordering = ("-current__created_at", "-created_at")
     fields = (
@@ -74,15 +93,29 @@ class TeamAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Team]:
-        """Count the agents in the same query."""
+        """Annotate the number of agents, and the names of shared teams for sorting."""
         rows: QuerySet[Team] = super().get_queryset(request)
         members = Agent.objects.filter(version=OuterRef("current")).order_by().values("version")
         return rows.annotate(
-            agent_count=Subquery(members.annotate(total=Count("pk")).values("total"))
+            agent_count=Subquery(members.annotate(total=Count("pk")).values("total")),
+            shared_name=Case(
+                When(owner=None, then=F("current__name")),
+                default=Value(""),
+                output_field=CharField(),
+            ),
         )
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Team], search_term: str
+    ) -> tuple[QuerySet[Team], bool]:
+        """Search shared teams by name and all teams by owner."""
+        found, repeats = super().get_search_results(request, queryset, search_term)
+        if search_term.strip():
+            found |= queryset.filter(owner=None, current__name__icontains=search_term.strip())
+        return found, repeats
+
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Count the chats of all teams on the page at once: no index leads to those of one."""
+        """Count the chats of all listed teams in one query: no index serves a single team."""
         page = super().get_changelist_instance(request)
         counts = chats_by_team([team.pk for team in page.result_list])
         for team in page.result_list:
@@ -90,20 +123,22 @@ class TeamAdmin(ReadOnlyAdmin):
         return page
 
     def has_share_permission(self, request: HttpRequest) -> bool:
-        """Allow whoever edits policies: they make teams for everybody on the pages too."""
+        """Allow policy administrators, who also create shared teams on the pages."""
         return person(request).has_perm(EDITS_POLICIES)
 
-    @admin.action(description="Delete shared teams", permissions=["share"])
+    @admin.action(description=gettext_lazy("Delete shared teams"), permissions=["share"])
     def delete_shared(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
-        """Offer shared teams for no new chat any more, after asking."""
+        """Delete shared teams after confirmation: they are no longer offered for new chats."""
         rows = queryset.filter(**KINDS["shared"])
         asked = confirmation(
             self,
             request,
             rows,
-            title="Delete",
-            sentence="These shared teams are offered for no new chat any more; chats that have "
-            "one keep it. Teams of one person are not among them: only that person deletes them.",
+            title=gettext("Delete shared teams"),
+            sentence=gettext(
+                "New chats can no longer use these shared teams; existing chats keep them. "
+                "Selected personal teams are skipped: only their owner can delete them."
+            ),
         )
         if asked is not None:
             return asked
@@ -113,20 +148,20 @@ class TeamAdmin(ReadOnlyAdmin):
             request,
             rows,
             deed=lambda row: rosters.delete(user=user, team_id=row.pk, now=now),
-            done="deleted.",
+            done=gettext("deleted."),
         )
         return None
 
-    @admin.action(description="Bring shared teams back", permissions=["share"])
+    @admin.action(description=gettext_lazy("Restore shared teams"), permissions=["share"])
     def bring_back(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
-        """Offer deleted teams of everybody again, after asking."""
+        """Restore deleted shared teams, after confirmation."""
         rows = queryset.filter(owner=None, **KINDS["deleted"])
         asked = confirmation(
             self,
             request,
             rows,
-            title="Bring back",
-            sentence="Everybody may let these shared teams reply again.",
+            title=gettext("Restore shared teams"),
+            sentence=gettext("All users can use these shared teams in new chats again."),
         )
         if asked is not None:
             return asked
@@ -134,134 +169,162 @@ class TeamAdmin(ReadOnlyAdmin):
         each(
             self,
             request,
-            # Read before the first of them changes what is selected.
+            # Evaluated first, because each restored team drops out of the query.
             list(rows),
             deed=lambda row: rosters.restore(user=user, team_id=row.pk, now=now),
-            done="brought back.",
+            done=gettext("restored."),
         )
         return None
 
-    @admin.display(description="Name", ordering="current__name")
+    @admin.display(description=gettext_lazy("Name"), ordering="shared_name")
     def name(self, team: Team) -> str:
-        """Return the name of its present version."""
+        """Return the name of a shared team."""
         return str(team)
 
-    @admin.display(description="Whose", ordering="owner__username")
+    @admin.display(description=gettext_lazy("Owner"), ordering="owner__username")
     def whose(self, team: Team) -> str:
-        """Name the owner, or say that it is everybody's."""
-        return team.owner.get_username() if team.owner else "shared"
+        """Return the owner's user name, or "shared"."""
+        return team.owner.get_username() if team.owner else gettext("shared")
 
-    @admin.display(description="Agents", ordering="agent_count")
+    @admin.display(description=gettext_lazy("Agents"), ordering="agent_count")
     def agents(self, team: Team) -> int:
-        """Count the members of its present version, with the persons among them."""
+        """Return the number of members of the current version, including people."""
         return int(getattr(team, "agent_count", None) or 0)
 
-    @admin.display(description="Chats")
+    @admin.display(description=gettext_lazy("Chats"))
     def chats(self, team: Team) -> int:
-        """Count the chats in which it replies."""
+        """Return the number of chats that use the team."""
         known: int | None = getattr(team, "chat_count", None)
         return chats_by_team([team.pk]).get(team.pk, 0) if known is None else known
 
-    @admin.display(description="Offered", boolean=True, ordering="deleted_at")
+    @admin.display(description=gettext_lazy("Available"), boolean=True, ordering="deleted_at")
     def is_offered(self, team: Team) -> bool:
-        """Tell whether new chats may have it: it was not deleted."""
+        """Return True if new chats can use the team."""
         return team.deleted_at is None
 
-    @admin.display(description="Last change", ordering="current__created_at")
+    @admin.display(description=gettext_lazy("Last change"), ordering="current__created_at")
     def changed_at(self, team: Team) -> str:
-        """Return the time of its present version."""
+        """Return the creation time of the current version."""
         return f"{team.current.created_at:%Y-%m-%d %H:%M:%S} UTC" if team.current else ""
 
-    @admin.display(description="Page")
+    @admin.display(description=gettext_lazy("Page"))
     def page(self, team: Team) -> str | SafeString:
-        """Lead to the page where a shared team is changed."""
+        """Return a link to the page where a shared team is edited."""
         if team.owner_id is not None:
-            return "Only its owner opens and changes it."
+            return gettext("Only the owner can open and edit it.")
         if team.deleted_at is not None or team.current is None:
-            return "Bring it back to change it."
+            return gettext("Restore the team to edit it.")
         address = reverse("chats:team-edit", args=[team.pk])
-        return format_html('<a href="{}">Open and change this team</a>', address)
+        return format_html('<a href="{}">{}</a>', address, gettext("Edit team"))
 
-    @admin.display(description="Agents")
+    @admin.display(description=gettext_lazy("Agents"))
     def members(self, team: Team) -> SafeString:
-        """List the members of its present version, with their settings."""
-        heads = ["Name", "Role", "Kind", "Model", "Prompt form", "Window", "Policy", "Rests"]
+        """Return a table of the current members. Members of a personal team are only numbered."""
+        heads = [
+            gettext("Name"),
+            gettext("Role"),
+            gettext("Kind"),
+            gettext("Model"),
+            gettext("Prompt form"),
+            gettext("Window"),
+            gettext("Policy"),
+            gettext("Inactive"),
+        ]
+        shown = shown_names(team)
         found = Agent.objects.filter(version=team.current_id).select_related("model", "policy")
         rows = [
             [
-                agent.name,
-                agent.role_id,
+                shown(number, agent.name),
+                # The role ID is derived from the name.
+                shown(number, agent.role_id),
                 agent.get_type_display(),
-                agent.model.slug if agent.model else "of the chat",
+                agent.model.slug if agent.model else gettext("model of the chat"),
                 agent.get_prompt_form_display(),
                 agent.window_size,
                 agent.policy.slug if agent.policy else "",
-                "yes" if agent.rests else "",
+                gettext("yes") if agent.rests else "",
             ]
-            for agent in found
+            for number, agent in enumerate(found, 1)
         ]
         return as_table(heads, rows)
 
-    @admin.display(description="Versions")
+    @admin.display(description=gettext_lazy("Versions"))
     def all_versions(self, team: Team) -> SafeString:
-        """List its versions, newest first, with their rules and the names in them."""
+        """Return a table of the versions, newest first, with rules and agents."""
         heads = [
-            "Version",
-            "Name",
-            "Who replies",
-            "Replies",
-            "Tokens",
-            "Seconds",
-            "Cap",
-            "Bytes",
-            "Agents",
-            "Made",
+            gettext("Version"),
+            gettext("Name"),
+            gettext("Who replies"),
+            gettext("Replies"),
+            gettext("Tokens"),
+            gettext("Seconds"),
+            gettext("Cap"),
+            gettext("Bytes"),
+            gettext("Agents"),
+            gettext("Created"),
         ]
         members = Prefetch("agents", queryset=Agent.objects.only("version_id", "name", "place"))
         rows = [
             [
                 version.number,
-                version.name,
+                version.name if team.owner_id is None else str(team),
                 version.get_routing_display(),
                 version.hop_limit,
                 version.token_limit,
                 version.seconds_limit,
-                version.message_cap or "none",
-                version.max_bytes or "none",
-                ", ".join(agent.name for agent in version.agents.all()),
+                version.message_cap or gettext("none"),
+                version.max_bytes or gettext("none"),
+                join_items(agent.name for agent in version.agents.all())
+                if team.owner_id is None
+                else len(version.agents.all()),
                 f"{version.created_at:%Y-%m-%d %H:%M:%S} UTC",
             ]
             for version in newest_versions(team).prefetch_related(members)
         ]
         return as_table(heads, rows)
 
-    @admin.display(description="Instructions")
+    @admin.display(description=gettext_lazy("Instructions"))
     def instructions(self, team: Team) -> str | SafeString:
-        """Print what a shared team's agents are told; of an own team only how long that is."""
+        """Return a shared team's instructions, or only their length for a personal team."""
         found = Agent.objects.filter(version=team.current_id)
-        heads = ["Name", "Instruction", "Text of its instruction file"]
+        heads = [gettext("Name"), gettext("Instruction"), gettext("Instruction file")]
         if team.owner_id is None:
             told = [[each.name, each.instruction, each.instruction_file_text] for each in found]
             task = team.current.task if team.current else ""
-            return as_table(heads, [*told, *([["Task of the team", task, ""]] if task else [])])
+            if task:
+                told.append([gettext("Task of the team"), task, ""])
+            return as_table(heads, told)
         sizes = [
-            [each.name, length(each.instruction), length(each.instruction_file_text)]
-            for each in found
+            [numbered(number), length(each.instruction), length(each.instruction_file_text)]
+            for number, each in enumerate(found, 1)
         ]
         return as_table(heads, sizes)
 
 
+def shown_names(team: Team) -> Callable[[int, str], str]:
+    """Return a function that names an agent: by number in a personal team."""
+    if team.owner_id is None:
+        return lambda _number, name: name
+    return lambda number, _name: numbered(number)
+
+
+def numbered(number: int) -> str:
+    """Return the name of an agent whose own name is not shown."""
+    return gettext("Agent {number}").format(number=number)
+
+
 def newest_versions(team: Team) -> QuerySet[TeamVersion]:
-    """Return the versions of a team without its task, newest first."""
+    """Return the versions of a team without their tasks, newest first."""
     return TeamVersion.objects.filter(team=team).defer("task").order_by("-number")
 
 
 def length(text: str) -> str:
-    """Say how long a text is that is not shown."""
-    return f"{len(text):,} characters" if text else "none"
+    """Return the length of a text that is not shown."""
+    said = ngettext("{n:,} character", "{n:,} characters", len(text)).format(n=len(text))
+    return said if text else gettext("none")
 
 
 def chats_by_team(teams: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """Count the chats of each team, without those that were deleted."""
+    """Return the number of chats per team, without deleted chats."""
     rows = Chat.objects.filter(team__in=teams, deleted_at=None).order_by().values("team")
     return dict(rows.annotate(total=Count("pk")).values_list("team", "total"))

@@ -1,87 +1,98 @@
-"""The words of the administration for codes; values of records as tables and indented JSON."""
+"""Admin labels for codes, and values as tables or indented JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
+from django_stubs_ext import StrOrPromise
 
 from chats.counts import balances
 from chats.counts.balances import Balance
 from contextpolicy.engine.costs import Money
 
-# By whom or what a summary was written, by its rung (see `engine.ladder`).
-RUNGS = {
+# Method by which a summary was written (see `engine.ladder`).
+RUNGS: Mapping[str, StrOrPromise] = {
     "": "",
-    "model": "By the model",
-    "model_again": "By the model, told what was wrong",
-    "smaller_source": "By the model, of fewer messages",
-    "extractive": "Sentences picked, without a model",
+    "model": gettext_lazy("By the model"),
+    "model_again": gettext_lazy("By the model, after a correction"),
+    "smaller_source": gettext_lazy("By the model, from fewer messages"),
+    "extractive": gettext_lazy("Extracted sentences, without a model"),
 }
 
-# Why messages are not sent, in the preview of a policy.
-LEFT_OUT = {
-    "covered": "part of a summary",
-    "window": "older than the window",
-    "budget": "no room in the prompt",
-    "excluded": "excluded by a person",
-    "incomplete": "never finished",
-    "empty": "nothing that could be sent",
-    "turn_split": "no room within their turn",
-    "tool_parts": "tool calls and results alone",
-    "state": "the state stands for them",
-    "strategy": "the strategy left them out",
-    "history_provider": "the history provider left them out",
-    "duplicate_of_current": "said again by the newest",
-    "not_seen": "said after the agent was asked",
+# Reasons messages are left out, in the policy preview.
+LEFT_OUT: Mapping[str, StrOrPromise] = {
+    "covered": gettext_lazy("part of a summary"),
+    "window": gettext_lazy("outside the window"),
+    "budget": gettext_lazy("no room in the prompt"),
+    "excluded": gettext_lazy("excluded by a user"),
+    "incomplete": gettext_lazy("incomplete reply"),
+    "empty": gettext_lazy("no content to send"),
+    "turn_split": gettext_lazy("no room within their turn"),
+    "tool_parts": gettext_lazy("only tool calls and results"),
+    "state": gettext_lazy("replaced by the state"),
+    "strategy": gettext_lazy("left out by the strategy"),
+    "history_provider": gettext_lazy("left out by the history provider"),
+    "duplicate_of_current": gettext_lazy("repeated in the newest message"),
+    "not_seen": gettext_lazy("added after the agent’s turn started"),
 }
-# What the next prompt leads to: the action and its reason.
-DUE = {
-    ("none", "strategy"): "no summaries under this strategy",
-    ("none", "below_threshold"): "nothing, there is room",
-    ("prepare", "prepare_mark"): "a summary is written in the background",
-    ("swap", "compact_mark"): "a summary takes the place of older messages: the prompt is full",
-    ("swap", "turns"): "a summary takes the place of older messages: many turns",
-    ("swap", "window"): "a summary takes the place of what the window leaves out",
+# Effect of the next prompt, by action and reason.
+DUE: Mapping[tuple[str, str], StrOrPromise] = {
+    ("none", "strategy"): gettext_lazy("none: the strategy makes no summaries"),
+    ("none", "below_threshold"): gettext_lazy("none: there is enough room"),
+    ("prepare", "prepare_mark"): gettext_lazy("a summary is written in the background"),
+    ("swap", "compact_mark"): gettext_lazy("a summary replaces older messages: the prompt is full"),
+    ("swap", "turns"): gettext_lazy("a summary replaces older messages: turn limit reached"),
+    ("swap", "window"): gettext_lazy("a summary replaces messages outside the window"),
 }
-# Why an evaluation cannot say what a draft would have done; each reads on after a number.
-NOT_JUDGED = {
-    "team": "in chats with a team",
-    "program": "to programs, whose requests are not kept",
-    "continued": "that went on with another one",
-    "no_receipt": "without a receipt",
-    "erased": "of which a message or a summary was erased",
-    "references": "with passages of other chats, which are chosen for each question",
-    "marked_since": "in chats where a message was marked or erased meanwhile",
-    "model_changed": "in chats whose model was changed meanwhile",
-    "state": "with a state, which only the strategy itself reads from messages",
-    "failed": "that could not be judged; the log tells why",
+# Reasons a turn could not be evaluated. Each continues a sentence after a number.
+NOT_JUDGED: Mapping[str, StrOrPromise] = {
+    "team": gettext_lazy("in chats with a team"),
+    "program": gettext_lazy("of API clients, whose requests are not stored"),
+    "continued": gettext_lazy("that were continued by another turn"),
+    "no_receipt": gettext_lazy("without a receipt"),
+    "erased": gettext_lazy("with an erased message or summary"),
+    "references": gettext_lazy("with retrieved context, which is selected for each question"),
+    "marked_since": gettext_lazy(
+        "in chats where a message was marked or erased during the evaluation"
+    ),
+    "model_changed": gettext_lazy("in chats whose model changed during the evaluation"),
+    "state": gettext_lazy("with a chat state, which only the strategy extracts from messages"),
+    "failed": gettext_lazy("that failed; see the log"),
 }
-# Why an evaluation is over.
-ENDED = {
-    "time": "its days were over",
-    "person": "a person ended it",
-    "promoted": "its version was put in force",
-    "other_version": "another version came into force, or another draft was evaluated",
+# Reasons an evaluation ended.
+ENDED: Mapping[str, StrOrPromise] = {
+    "time": gettext_lazy("the evaluation period ended"),
+    "person": gettext_lazy("a user ended it"),
+    "promoted": gettext_lazy("its version was published"),
+    "other_version": gettext_lazy("another version was published, or another draft was evaluated"),
 }
 
 
 def as_table(heads: list[str], rows: list[list[Any]]) -> SafeString:
-    """Write rows below their heads; a sentence when there are none."""
+    """Render rows as a table with headings, or a sentence if there are none."""
     return render_to_string("admin/chats/_table.html", {"heads": heads, "rows": rows})
 
 
 def balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
-    """Write balances as a table; what has no price is unknown, never nothing."""
-    heads = ["", "Prompts", "Saved", "Own cost", "Lost from the cache", "Net effect"]
+    """Render balances as a table. Amounts without a price are "unknown", never 0."""
+    heads = [
+        "",
+        gettext("Prompts"),
+        pgettext("tokens and money", "Saved"),
+        gettext("Own cost"),
+        gettext("Cache losses"),
+        gettext("Net effect"),
+    ]
     rows = [
         [
             name,
             f"{balance.calls:,}",
-            effect(balance.saved, f"≈ {balance.saved_tokens:,} tokens"),
+            effect(balance.saved, about_tokens(balance.saved_tokens)),
             effect(balance.cost, ""),
-            effect(balance.lost, f"≈ {balance.lost_tokens:,} tokens"),
+            effect(balance.lost, about_tokens(balance.lost_tokens)),
             effect(balance.net, ""),
         ]
         for name, balance in found
@@ -90,15 +101,23 @@ def balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
 
 
 def effect(money: Money, tokens: str) -> str:
-    """Say a sum, the part of it that is known, and its tokens."""
+    """Format an amount, the known part of an unknown amount, and its tokens."""
     said = balances.words(money)
     if money.unknown:
-        beside = balances.known_words(money)
-        said += f" for {money.unknown:,}" + (f", and {beside}" if beside else "")
-    return f"{said} ({tokens})" if tokens else said
+        known = balances.known_words(money)
+        form = gettext("unknown for {n:,}, and {known}") if known else gettext("unknown for {n:,}")
+        said = form.format(n=money.unknown, known=known)
+    if not tokens:
+        return said
+    return gettext("{amount} ({tokens})").format(amount=said, tokens=tokens)
+
+
+def about_tokens(number: int) -> str:
+    """Format an estimated number of tokens."""
+    return ngettext("≈ {n:,} token", "≈ {n:,} tokens", number).format(n=number)
 
 
 def as_json(value: object) -> SafeString:
-    """Write indented JSON with sorted keys."""
+    """Render a value as indented JSON with sorted keys."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     return render_to_string("admin/contextpolicy/_json.html", {"text": text})

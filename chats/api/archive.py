@@ -1,4 +1,4 @@
-"""The search in the originals that a summary or a window stands for."""
+"""Search of the original messages that a summary or a window has replaced in the prompt."""
 
 import uuid
 from typing import Any, ClassVar
@@ -19,14 +19,16 @@ from chats.record import access
 
 
 class FoundOut(serializers.Serializer[Any]):
-    """The originals that answer a question, best first."""
+    """Matching original messages, best first."""
 
-    data = MessageOut(many=True)  # type: ignore[assignment]  # the base class has another of its own
+    data = MessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     missing = serializers.IntegerField(
-        help_text="Messages that cannot be searched yet; ask again in a minute."
+        help_text="Number of messages that are not indexed yet. Retry in a minute."
     )
     to_seq = serializers.IntegerField(
-        help_text="The end of what was searched: later messages stand in the chat. 0: none is."
+        help_text=(
+            "Seq of the last message searched. Later messages are not in the archive. 0: none."
+        )
     )
 
 
@@ -37,14 +39,15 @@ class Archive(Endpoint):
 
     @extend_schema(
         operation_id="chats_archive_search",
+        summary="Search the originals of a chat",
         parameters=[ArchiveQuery],
         responses=answers({200: FoundOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Find originals by words, or only those of a speaker; excluded ones are not found.
+        """Search the original messages by keywords, optionally of one speaker.
 
-        The page and the model's tool find the same. A policy may close the archive
-        (`archive_closed`).
+        Excluded messages are not found. The chat page and the model's search tool return the same
+        results. A policy can disable the archive (`archive_closed`).
         """
         branch = access.branch_for(user=person(request), chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

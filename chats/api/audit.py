@@ -1,4 +1,4 @@
-"""Reads the audit ledger: all of it for auditors, one's own chats for everybody."""
+"""Audit log endpoints. Auditors can read all events, other users those of their chats."""
 
 from datetime import datetime
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ READ = "contextpolicy.view_auditevent"
 
 
 class NotUnderstood(Refusal):
-    """A search line of the ledger cannot be read; the sentence says which part, and why."""
+    """A search query of the audit log is invalid. The message says which part, and why."""
 
     code = SearchNotUnderstood.code
     sentence = "{reason}"
@@ -54,11 +54,15 @@ class Events(Endpoint):
 
     @extend_schema(
         operation_id="audit_events_list",
+        summary="List audit events",
         parameters=[EventsQuery],
         responses=answers({200: listed(EventOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the events, newest first."""
+        """List audit events, newest first.
+
+        Auditors get all events, other users those of their chats.
+        """
         query = EventsQuery.read(request.query_params.dict())
         user = person(request)
         search = searched(query.pop("q", ""), names=user.has_perm(READ))
@@ -79,26 +83,29 @@ class Events(Endpoint):
 
 
 class NewLedgerExport(Strict):
-    """The rows of the ledger that are exported, and how."""
+    """The events to export, and the format."""
 
     form = serializers.ChoiceField(
         choices=list(FORMS),
         default="jsonl",
-        help_text="`jsonl`: each line is exactly what is hashed, the last one counts them and has"
-        " the last checkpoint; `csv`: to read.",
+        help_text="`jsonl`: each line holds exactly the hashed text; the last line has the "
+        "number of lines and the latest checkpoint. `csv`: for spreadsheets.",
     )
-    q = PlainText(default="", max_length=LONGEST, help_text="A search line. Empty: all of it.")
+    q = PlainText(
+        default="", max_length=LONGEST, help_text="Search query, as in the list. Empty: all events."
+    )
 
 
 class LedgerExport(Endpoint):
-    """The ledger as a file."""
+    """The audit log as a file."""
 
     scopes: ClassVar = {"POST": "audit:read"}
-    # It writes nothing but that somebody asked, each time.
+    # Each export adds an audit event, so a repeated request must run again.
     knows_repetitions = True
 
     @extend_schema(
         operation_id="audit_export",
+        summary="Export the audit log",
         request=NewLedgerExport,
         responses=answers(
             {
@@ -108,11 +115,11 @@ class LedgerExport(Endpoint):
         ),
     )
     def post(self, request: Request) -> StreamingHttpResponse:
-        """Read what a search line finds, piece by piece, however much it is.
+        """Export the audit events that match a query, as a stream.
 
-        The ledger has a row before the first piece and one behind the last. A file without a last
-        line that counts was cut off. Raises `Forbidden`, `NotFound`,
-        `InvalidCharacter` and `NotUnderstood`.
+        An audit event is recorded before the first line and after the last. A file without the
+        final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
+        `NotUnderstood`.
         """
         user = person(request)
         require(user, "view_auditevent")
@@ -123,7 +130,7 @@ class LedgerExport(Endpoint):
 
 
 def searched(text: str, *, names: bool) -> LedgerSearch:
-    """Return what a search line asks for. Raises `NotUnderstood`."""
+    """Parse a search query. Raises `NotUnderstood`."""
     try:
         return understood(text, names=names)
     except SearchNotUnderstood as refusal:
@@ -131,7 +138,7 @@ def searched(text: str, *, names: bool) -> LedgerSearch:
 
 
 def visible_to(user: User) -> QuerySet[AuditEvent]:
-    """Return every event to readers of the ledger, to others those of their present chats."""
+    """Return all events for auditors, and the events of their current chats for other users."""
     if user.has_perm(READ):
         return AuditEvent.objects.all()
     own = AuditEvent.objects.filter(chat_id__in=access.chats_visible_to(user=user).values("pk"))
@@ -145,7 +152,7 @@ def chosen(
     chat: UUID | None = None,
     since: datetime | None = None,
 ) -> QuerySet[AuditEvent]:
-    """Keep the rows that pass every given filter."""
+    """Filter the rows by each given value."""
     if type is not None:
         rows = rows.filter(type=type)
     if chat is not None:

@@ -1,4 +1,4 @@
-"""Authenticates requests: the owner of an API key, or the person of a browser session."""
+"""Authentication by API key."""
 
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
@@ -9,14 +9,14 @@ from chats.people import keys, signin
 
 
 class KeyAuthentication(BaseAuthentication):
-    """Reads `Authorization: Bearer plm_…`, and nothing else in that header.
+    """Authenticate by `Authorization: Bearer plm_…`; the header accepts no other scheme.
 
-    A request with the header is judged by it alone: a wrong key is refused even when a cookie
-    would have opened the door, so a page cannot lend its session to a foreign request.
+    A request with this header never falls back to the session cookie. A page therefore cannot lend
+    its session to a request with a wrong key.
     """
 
     def authenticate(self, request: Request) -> tuple[object, ApiKey] | None:
-        """Return the key's owner and the key; None without the header.
+        """Return the key's owner and the key, or None without the header.
 
         Raises `KeyInAddress`, `InvalidKey` and `LoginThrottled`.
         """
@@ -32,5 +32,5 @@ class KeyAuthentication(BaseAuthentication):
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:
-        """Return what a 401 asks for."""
+        """Return the `WWW-Authenticate` header of a 401."""
         return 'Bearer realm="Palimpsest"'

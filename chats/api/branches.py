@@ -1,4 +1,4 @@
-"""The branches of a chat: list them, continue in another one."""
+"""Branches of a chat: list them, choose the active one."""
 
 import uuid
 from typing import ClassVar
@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats.actions import branching
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery
+from chats.api.inputs import EmptyBody, PageQuery
 from chats.api.outputs import BranchOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
@@ -25,11 +25,12 @@ class Branches(Endpoint):
 
     @extend_schema(
         operation_id="chats_branches_list",
+        summary="List branches",
         parameters=[PageQuery],
         responses=answers({200: listed(BranchOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the branches, oldest first."""
+        """List the branches of a chat, oldest first."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(
@@ -42,17 +43,20 @@ class Branches(Endpoint):
 
 
 class ChooseBranch(Endpoint):
-    """The choice of the branch in which a chat continues."""
+    """Choose the active branch."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
-        operation_id="chats_branches_choose", request=None, responses=answers({200: BranchOut})
+        operation_id="chats_branches_choose",
+        summary="Choose a branch",
+        request=None,
+        responses=answers({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
-        """Continue in this branch; repeating it changes nothing."""
+        """Make this branch the active one. Repeating the request has no effect."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         branch = branching.choose_branch(
             user=person(request), chat=chat, branch_id=branch_id, now=timezone.now()
         )

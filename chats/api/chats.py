@@ -1,4 +1,4 @@
-"""Chats: list, make, read, change, delete, bring back."""
+"""Chats: list, create, retrieve, update, delete, restore."""
 
 import uuid
 from typing import Any, ClassVar
@@ -13,13 +13,13 @@ from rest_framework.response import Response
 
 from chats.actions import deletion, lifecycle, memory, organising, system_texts
 from chats.api.endpoint import Endpoint, count_message, key_of, person
-from chats.api.inputs import ChatChange, ChatsQuery, NewChat, Nothing
-from chats.api.once import idempotency_key
+from chats.api.inputs import ChatChange, ChatsQuery, EmptyBody, NewChat
+from chats.api.once import idempotency_key, replay_header
 from chats.api.outputs import (
+    ChatDetailOut,
     ChatOut,
     MessageOut,
     NewChatOut,
-    OneChatOut,
     TurnOut,
     items,
     listed,
@@ -40,7 +40,7 @@ PLACES = ("pinned", "archived", "folder")
 
 
 class Chats(Endpoint):
-    """All chats of the person."""
+    """The user's chats."""
 
     parser_classes = (MessageParser,)
 
@@ -49,11 +49,12 @@ class Chats(Endpoint):
 
     @extend_schema(
         operation_id="chats_list",
+        summary="List chats",
         parameters=[ChatsQuery],
         responses=answers({200: listed(ChatOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the chats, last used first."""
+        """List your chats, most recently used first."""
         query = ChatsQuery.read(request.query_params.dict())
         wanted = {name: query.pop(name) for name in FILTERS if name in query}
         rows = chosen(person(request), **wanted)
@@ -67,22 +68,25 @@ class Chats(Endpoint):
 
     @extend_schema(
         operation_id="chats_create",
+        summary="Create a chat",
         request=NewChat,
         parameters=[IDEMPOTENCY_KEY],
         responses=answers({201: NewChatOut, 202: NewChatOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make a chat (201); with `text` also send its first message (202)."""
+        """Create a chat (201). With `text`, also send its first message (202)."""
         values = NewChat.read(request.data)
         key = idempotency_key(request)
         if "text" not in values:
-            chat = create(owner=person(request), key=key, **values)
-            return Response({**one(ChatOut, chat), "message": None, "turn": None}, status=201)
+            chat, repeated = create(owner=person(request), key=key, **values)
+            made = {**one(ChatOut, chat), "message": None, "turn": None}
+            return Response(made, status=201, headers=replay_header(repeated=repeated))
         count_message(request)
         accepted = start(user=person(request), key=key, api_key=key_of(request), **values)
         chat = access.chat_for(user=person(request), chat_id=accepted.turn.branch.chat_id)
         message, turn = one(MessageOut, accepted.message), one(TurnOut, accepted.turn)
-        return Response({**one(ChatOut, chat), "message": message, "turn": turn}, status=202)
+        made = {**one(ChatOut, chat), "message": message, "turn": turn}
+        return Response(made, status=202, headers=replay_header(repeated=accepted.repeated))
 
 
 class OneChat(Unchanged):
@@ -96,21 +100,24 @@ class OneChat(Unchanged):
 
     @extend_schema(
         operation_id="chats_get",
-        responses=answers({200: OneChatOut, 304: None}, errors=READ_ERRORS),
+        summary="Get a chat",
+        responses=answers({200: ChatDetailOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read the chat."""
-        return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
+        """Retrieve a chat."""
+        return Response(one(ChatDetailOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
     @extend_schema(
         operation_id="chats_change",
+        summary="Update a chat",
         request=ChatChange,
-        responses=answers({200: OneChatOut}, errors=EDIT_ERRORS),
+        responses=answers({200: ChatDetailOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Change what is named, all of it or nothing.
+        """Update the given fields of a chat, all or none.
 
-        Title, model, system text, and where the chat stands in the list.
+        The fields are the title, the model or team, the system text, the memory, and the chat's
+        place in the list.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         values = ChatChange.read(request.data)
@@ -129,36 +136,42 @@ class OneChat(Unchanged):
                 chat = memory.set_memory_of_chat(chat=chat, remembers=values["memory"])
             places = {name: values[name] for name in PLACES if name in values}
             chat = organising.organise(chat=chat, user=person(request), **places)
-        return Response(one(OneChatOut, chat))
+        return Response(one(ChatDetailOut, chat))
 
     @extend_schema(
         operation_id="chats_delete",
+        summary="Delete a chat",
         request=None,
         responses=answers({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Hide the chat at once; it is erased some days later, and can be brought back until then.
+        """Delete a chat. You can restore it until it is erased some days later.
 
-        A temporary chat is erased at once. Its audit events stay.
+        A temporary chat is erased immediately. Audit events of the chat are kept.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         deletion.delete_chat(chat=chat, actor=f"user:{request.user.pk}", now=timezone.now())
         return Response(status=204)
 
 
 class RestoreChat(Endpoint):
-    """The return of a deleted chat."""
+    """Restore a deleted chat."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
-    @extend_schema(operation_id="chats_restore", request=None, responses=answers({200: OneChatOut}))
+    @extend_schema(
+        operation_id="chats_restore",
+        summary="Restore a deleted chat",
+        request=None,
+        responses=answers({200: ChatDetailOut}),
+    )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Bring a deleted chat back, as it was. A chat that is not deleted stays as it is."""
+        """Restore a deleted chat. Has no effect on a chat that is not deleted."""
         kept = access.kept_chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         deletion.restore_chat(chat=kept, actor=f"user:{request.user.pk}", now=timezone.now())
-        return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
+        return Response(one(ChatDetailOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
 
 def chosen(
@@ -168,7 +181,7 @@ def chosen(
     archived: bool | None = None,
     folder: uuid.UUID | None = None,
 ) -> QuerySet[Chat]:
-    """Return the person's chats that a list asks for."""
+    """Return the user's chats that match the filters."""
     if deleted:
         kept = access.chats_kept_for(user=user)
         rows = kept.filter(deleted_at__isnull=False, temporary=False)
@@ -180,9 +193,9 @@ def chosen(
 
 
 def lock(user: User) -> None:
-    """Lock the person's row, so that their requests follow one another.
+    """Lock the user's row, so that concurrent requests of one user run one at a time.
 
-    Of two requests with one key, the second then finds the first.
+    Of two requests with the same idempotency key, the second then finds the result of the first.
     """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
 
@@ -190,10 +203,10 @@ def lock(user: User) -> None:
 @transaction.atomic
 def create(
     *, owner: User, key: str, title: str, model: str, temporary: bool, team: uuid.UUID | None
-) -> Chat:
-    """Create an empty chat; the same key returns the same one.
+) -> tuple[Chat, bool]:
+    """Create an empty chat. Returns the chat, and True if the key was used before.
 
-    Raises what `lifecycle.create_chat` does.
+    Raises what `lifecycle.create_chat` raises.
     """
     lock(owner)
     now = timezone.now()
@@ -201,7 +214,7 @@ def create(
     keyed = IdempotentRequest(user=owner, route="chats:empty", key=key, body=body)
     known = keyed.find(now=now)
     if known:
-        return access.chat_for(user=owner, chat_id=uuid.UUID(known["chat"]))
+        return access.chat_for(user=owner, chat_id=uuid.UUID(known["chat"])), True
     keyed.refuse_if_used(route="chats", now=now)
     spec = lifecycle.find_model(model) if model else None
     chosen_team = access.team_for(user=owner, team_id=team) if team else None
@@ -209,7 +222,7 @@ def create(
         owner=owner, now=now, title=title, model=spec, temporary=temporary, team=chosen_team
     )
     keyed.remember(result={"chat": str(chat.pk)}, now=now)
-    return chat
+    return chat, False
 
 
 @transaction.atomic
@@ -224,9 +237,9 @@ def start(
     temporary: bool,
     team: uuid.UUID | None,
 ) -> Accepted:
-    """Start a chat with its first message; the same key returns the same one.
+    """Create a chat with its first message. The same key returns the same chat.
 
-    Raises what `lifecycle.start_in_new_chat` does.
+    Raises what `lifecycle.start_in_new_chat` raises.
     """
     lock(user)
     now = timezone.now()

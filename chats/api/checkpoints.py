@@ -1,4 +1,4 @@
-"""The ledger's checkpoints, and proofs of single chains, for those who verify it elsewhere."""
+"""Checkpoints of the audit log, and inclusion proofs of single chains."""
 
 from typing import Any, ClassVar
 
@@ -26,33 +26,35 @@ PROOF = "chain.tlog-proof"
 
 
 class ProofQuery(Strict):
-    """The chain that is proved."""
+    """The chain to prove."""
 
-    scope = PlainText(max_length=50, help_text="`instance`, or `chat:` and the chat's id.")
+    scope = PlainText(max_length=50, help_text="`instance`, or `chat:` followed by the chat's id.")
 
 
 class TimestampOut(serializers.Serializer[LedgerTimestamp]):
-    """The timestamp of a checkpoint (RFC 3161)."""
+    """RFC 3161 timestamp of a checkpoint."""
 
     authority = serializers.CharField()
     received_at = serializers.DateTimeField()
-    response = serializers.CharField(help_text="What the authority answered: DER in base64.")
+    response = serializers.CharField(
+        help_text=("Response of the time-stamping authority: DER, base64-encoded.")
+    )
 
 
 class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
-    """A signed head of the ledger's log."""
+    """A signed head of the audit log."""
 
     origin = serializers.CharField(source="origin.name")
-    size = serializers.IntegerField(help_text="The entries of the log.")
-    note = serializers.CharField(help_text="As C2SP `tlog-checkpoint` has it.")
+    size = serializers.IntegerField(help_text="Number of entries in the log.")
+    note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(
-        help_text="Null: no authority outside stamped this one; a later one stands for it."
+        help_text="Null: this checkpoint was not timestamped. A later checkpoint covers it."
     )
 
     @extend_schema_field(TimestampOut(allow_null=True))
     def get_timestamp(self, row: LedgerCheckpoint) -> dict[str, Any] | None:
-        """Return the timestamp, if one came."""
+        """Return the timestamp, or None."""
         found: LedgerTimestamp | None = getattr(row, "timestamp", None)
         return one(TimestampOut, found) if found is not None and found.response else None
 
@@ -64,11 +66,12 @@ class Checkpoints(Endpoint):
 
     @extend_schema(
         operation_id="audit_checkpoints_list",
+        summary="List checkpoints of the audit log",
         parameters=[PageQuery],
         responses=answers({200: listed(CheckpointOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the checkpoints, newest first, for those who may read the ledger."""
+        """List the checkpoints, newest first. Requires permission to view the audit log."""
         require(person(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")
@@ -77,19 +80,20 @@ class Checkpoints(Endpoint):
 
 
 class ChainProof(Endpoint):
-    """The proof of a chain."""
+    """The inclusion proof of a chain."""
 
     scopes: ClassVar = {"GET": "audit:read"}
-    # No HEAD: the ledger would say that a file left, and none did.
+    # No HEAD: it would record an export in the audit log although no file was sent.
     http_method_names: ClassVar = ["get"]  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_proof",
+        summary="Get the proof of a chain",
         parameters=[ProofQuery],
         responses=answers({(200, "text/plain"): OpenApiTypes.STR}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> HttpResponse:
-        """Read the proof that a chain's last signed row is in the newest checkpoint.
+        """Get a proof that the latest checkpoint includes the last signed row of a chain.
 
         Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
         """

@@ -1,4 +1,4 @@
-"""The compactions of a chat: list, start, undo, redo, correct, approve."""
+"""Compactions of a chat: list, start, undo, redo, correct, approve."""
 
 import uuid
 from typing import ClassVar
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from chats.api import examples
 from chats.api.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import CompareQuery, NewCompaction, Nothing, PageQuery, Rejection, Revision
+from chats.api.inputs import CompareQuery, EmptyBody, NewCompaction, PageQuery, Rejection, Revision
 from chats.api.outputs import BranchOut, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
@@ -24,19 +24,20 @@ from chats.record import access
 
 
 class Compactions(Endpoint):
-    """All compactions of a chat, on every branch."""
+    """The compactions of a chat, on every branch."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
         operation_id="chats_compactions_list",
+        summary="List compactions",
         parameters=[PageQuery],
         responses=answers({200: CompactionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the compactions, newest first, with those that failed or were undone.
+        """List the compactions, newest first, including failed and undone ones.
 
-        `summarised` says how far the summaries of the active branch reach.
+        `summarised` has the last message that the summaries of the active branch cover.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
@@ -53,15 +54,16 @@ class Compactions(Endpoint):
 
     @extend_schema(
         operation_id="chats_compactions_create",
+        summary="Compact a chat now",
         request=NewCompaction,
         examples=examples.COMPACT_NOW,
         responses=answers({202: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Compact now, whatever the marks say. 202: written down for a worker.
+        """Request a compaction now, regardless of the policy's thresholds. 202: a worker starts it.
 
-        Several requests that no worker has begun are one; the newest counts. The branch's
-        `compaction` changes, or the list shows why the attempt came to nothing.
+        Requests that no worker has started yet are merged; the newest one applies. Follow
+        `compaction` of the branch. If the attempt fails, the list of compactions has the reason.
         """
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         wish = NewCompaction.read(request.data)
@@ -70,34 +72,38 @@ class Compactions(Endpoint):
 
 
 class Resume(Endpoint):
-    """The end of the pause that an undo began."""
+    """Resume automatic compaction after an undo."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
-        operation_id="chats_compactions_resume", request=None, responses=answers({200: BranchOut})
+        operation_id="chats_compactions_resume",
+        summary="Resume automatic compaction",
+        request=None,
+        responses=answers({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Let automatic compaction go on; repeating it changes nothing."""
+        """Resume automatic compaction. Repeating the request has no effect."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
         branch = pauses.resume(chat=chat, actor=actor, now=timezone.now())
         return Response(one(BranchOut, branch))
 
 
 class Compare(Endpoint):
-    """Two summaries side by side."""
+    """Comparison of two summaries."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_compactions_compare",
+        summary="Compare two compactions",
         parameters=[CompareQuery],
         responses=answers({200: ComparisonOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Compare any two compactions of the chat, line by line."""
+        """Compare any two compactions of a chat line by line."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare(
@@ -113,10 +119,11 @@ class OneCompaction(Endpoint):
 
     @extend_schema(
         operation_id="chats_compactions_get",
+        summary="Get a compaction",
         responses=answers({200: CompactionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read the compaction. Its originals are the chat's messages `from_seq` to `to_seq`."""
+        """Retrieve a compaction. Its originals are the messages `from_seq` to `to_seq`."""
         found = access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
@@ -124,79 +131,88 @@ class OneCompaction(Endpoint):
 
 
 class CompactionAction(Endpoint):
-    """The base of actions on a compaction."""
+    """Base class of the actions on a compaction."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     def compaction(
         self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID
     ) -> Compaction:
-        """Return the compaction of the address. Raises `NotFound`."""
+        """Return the compaction in the URL. Raises `NotFound`."""
         return access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
 
 
 class Cancel(CompactionAction):
-    """The end of a running summary."""
+    """Cancel a running compaction."""
 
     @extend_schema(
         operation_id="chats_compactions_cancel",
+        summary="Cancel a compaction",
         request=None,
         responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Stop a summary that is being written."""
+        """Cancel a compaction while its summary is being written."""
         row = self.compaction(request, chat_id, compaction_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         stopped = controls.cancel(user=person(request), compaction=row, now=timezone.now())
         return Response(one(CompactionOut, stopped))
 
 
 class Undo(CompactionAction):
-    """The undo of a summary in force."""
+    """Undo an active summary."""
 
     @extend_schema(
-        operation_id="chats_compactions_undo", request=None, responses=answers({200: CompactionOut})
+        operation_id="chats_compactions_undo",
+        summary="Undo a compaction",
+        request=None,
+        responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Send again what the summary in force displaced; automatic compaction pauses.
+        """Restore the messages or the summary that the active summary replaced.
 
-        Repeating it changes nothing. 409 with the numbers when the originals do not fit.
+        Automatic compaction pauses. Repeating the request has no effect. 409 with the token counts
+        if the restored context does not fit.
         """
         row = self.compaction(request, chat_id, compaction_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         undone = undo.undo(user=person(request), compaction=row, now=timezone.now())
         return Response(one(CompactionOut, undone))
 
 
 class Redo(CompactionAction):
-    """The redo of an undone summary."""
+    """Redo an undone summary."""
 
     @extend_schema(
-        operation_id="chats_compactions_redo", request=None, responses=answers({200: CompactionOut})
+        operation_id="chats_compactions_redo",
+        summary="Redo a compaction",
+        request=None,
+        responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Put an undone summary in force again; repeating it changes nothing."""
+        """Make an undone summary active again. Repeating the request has no effect."""
         row = self.compaction(request, chat_id, compaction_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         redone = undo.redo(user=person(request), compaction=row, now=timezone.now())
         return Response(one(CompactionOut, redone))
 
 
 class Rerun(CompactionAction):
-    """Another summary of the same messages."""
+    """Regenerate a summary."""
 
     @extend_schema(
         operation_id="chats_compactions_rerun",
+        summary="Regenerate a summary",
         request=NewCompaction,
         examples=examples.RERUN,
         responses=answers({202: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Write the summary in force again from its originals. 202: written down for a worker.
+        """Regenerate the active summary from its original messages. 202: a worker starts it.
 
-        The new one takes its place; the old one stays readable.
+        The new summary replaces the active one. The old one stays readable.
         """
         row = self.compaction(request, chat_id, compaction_id)
         wish = NewCompaction.read(request.data)
@@ -205,18 +221,20 @@ class Rerun(CompactionAction):
 
 
 class Revise(CompactionAction):
-    """A correction of a summary by a person."""
+    """Correct a summary by hand."""
 
     @extend_schema(
         operation_id="chats_compactions_revise",
+        summary="Correct a summary",
         request=Revision,
         examples=examples.REVISE,
         responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Correct the summary in force: a new one, which names the old one in `revises`.
+        """Replace the active summary by a corrected text.
 
-        The same text again changes nothing.
+        The result is a new compaction whose `revises` names the old one. An unchanged text has no
+        effect.
         """
         row = self.compaction(request, chat_id, compaction_id)
         text = Revision.read(request.data)["text"]
@@ -225,32 +243,34 @@ class Revise(CompactionAction):
 
 
 class Approve(CompactionAction):
-    """The approval of a waiting summary."""
+    """Approve a pending summary."""
 
     @extend_schema(
         operation_id="chats_compactions_approve",
+        summary="Approve a summary",
         request=None,
         responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Put a waiting summary in force."""
+        """Make a pending summary active."""
         row = self.compaction(request, chat_id, compaction_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         approved = approve.approve(user=person(request), compaction=row, now=timezone.now())
         return Response(one(CompactionOut, approved))
 
 
 class Reject(CompactionAction):
-    """The rejection of a waiting summary."""
+    """Reject a pending summary."""
 
     @extend_schema(
         operation_id="chats_compactions_reject",
+        summary="Reject a summary",
         request=Rejection,
         examples=examples.REJECT,
         responses=answers({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Refuse a waiting summary; nothing that is sent changes."""
+        """Reject a pending summary. The prompt does not change."""
         row = self.compaction(request, chat_id, compaction_id)
         reason = Rejection.read(request.data)["reason"]
         rejected = approve.reject(

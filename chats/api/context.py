@@ -1,4 +1,4 @@
-"""The context of the next message, and what was sent for a turn, each with its texts."""
+"""The context of the next message and the receipts of a turn, with texts."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -26,22 +26,22 @@ from contextpolicy.resolution import values_of
 
 FORMS = ("sent", "messages", "text")
 HELP = (
-    "`sent`: the messages exactly as the model would get them, in the layout of the policy."
-    " `messages`: system text (if asked for), summary, pins, the recent messages in their roles,"
-    " what is known beside them, and the question alone. `text`: the same as one text."
+    "`sent`: the exact messages that the model would receive, in the policy's layout. "
+    "`messages`: system text (if requested), summary, pinned messages, recent messages with "
+    "their roles, state and retrieved context, then the question. `text`: the same as one text."
 )
-WITH_SYSTEM = "With the system text; of no effect on `sent`, which always has it."
+WITH_SYSTEM = "Include the system text. Ignored for `sent`, which always includes it."
 
 
 class ContextQuery(Strict):
-    """The form in which the context is asked for."""
+    """The format of the context."""
 
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
     include_system = serializers.BooleanField(default=False, help_text=WITH_SYSTEM)
 
 
 class NextMessage(Strict):
-    """A message that is not sent, and the form in which its context is asked for."""
+    """A question that is not sent, and the format of its context."""
 
     question = PlainText(default="", help_text="Empty: the context without a question.")
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
@@ -49,48 +49,57 @@ class NextMessage(Strict):
 
 
 class SegmentTextOut(SegmentOut):
-    """One part of a prompt, with its text."""
+    """A segment of a prompt, with its text."""
 
-    text = serializers.CharField(help_text="Empty: it is no longer stored, or hidden.")
-    hidden = serializers.BooleanField(help_text="The policy hides this part of the system text.")
+    text = serializers.CharField(help_text="Empty if the text was erased or is hidden.")
+    hidden = serializers.BooleanField(
+        help_text="True if the policy hides this part of the system text."
+    )
 
 
 class SentReceiptOut(ReceiptOut):
-    """The record of one model call, with the text of each part."""
+    """The receipt of a model call, with the text of each segment."""
 
-    segments = SegmentTextOut(many=True, help_text="The parts of the prompt, in its order.")
+    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, in order.")
 
 
 class SentReceiptsOut(serializers.Serializer[Any]):
     """The receipts of a turn."""
 
-    data = SentReceiptOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = SentReceiptOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class ContextOut(serializers.Serializer[Any]):
-    """The prompt of the next message, and the account of it."""
+    """The prompt of the next message, with its token counts."""
 
     form = serializers.ChoiceField(choices=FORMS)
-    model = serializers.CharField(help_text="The id of the model.")
-    policy = serializers.CharField(help_text="The digest of the effective policy.")
+    model = serializers.CharField(help_text="Id of the model.")
+    policy = serializers.CharField(help_text="Digest of the effective policy.")
     strategy = serializers.CharField()
     layout = serializers.CharField()
     messages = serializers.ListField(
-        child=serializers.DictField(), allow_null=True, help_text="Null in the form `text`."
+        child=serializers.DictField(), allow_null=True, help_text="Null if `form` is `text`."
     )
-    text = serializers.CharField(allow_null=True, help_text="Null but in the form `text`.")
+    text = serializers.CharField(allow_null=True, help_text="Null unless `form` is `text`.")
     system_hidden = serializers.BooleanField(
-        help_text="The policy hides its system text: `sent` has it empty, the others leave it out."
+        help_text="True if the policy hides its system text. It is then empty in `sent` and "
+        "left out of the other formats."
     )
-    segments = SegmentTextOut(many=True, help_text="The parts of what is sent, with their sizes.")
+    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, with their sizes.")
     left_out = serializers.ListField(
         child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
     )
     tokens = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="By part, as the provider is expected to count.",
+        help_text="Tokens of each part, as the provider is expected to count them.",
     )
-    prompt_tokens = serializers.IntegerField(help_text="Of all that is sent, in our count.")
+    prompt_tokens = serializers.IntegerField(
+        help_text="Tokens of the complete prompt, by the local tokenizer."
+    )
+    approximate = serializers.BooleanField(
+        help_text="True: the token counts are estimates, because the tokenizer is still "
+        "loading. False: they equal those of the next message's receipt."
+    )
     budget = serializers.DictField()
     notes = serializers.ListField(child=serializers.CharField())
 
@@ -101,7 +110,7 @@ def with_text(segment: Sequence[object], *, sent: sent_texts.SentText) -> dict[s
 
 
 def context_json(made: NextContext, *, form: str, include_system: bool) -> dict[str, Any]:
-    """Return a context in the form that was asked for, with all that is known of it."""
+    """Return a context in the requested format."""
     found = made.outlook
     values = found.choice.values
     budget: Budget = found.sent.budget
@@ -129,13 +138,14 @@ def context_json(made: NextContext, *, form: str, include_system: bool) -> dict[
         "left_out": [[out.from_seq, out.to_seq, out.reason] for out in found.sent.left_out],
         "tokens": dict(found.tokens),
         "prompt_tokens": found.sent.prompt_tokens,
+        "approximate": found.is_estimate,
         "budget": {name: getattr(budget, name) for name in budget.__slots__},
         "notes": list(made.notes),
     }
 
 
 def sent_of(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
-    """Return the text of a segment; the question is not stored anywhere."""
+    """Return the text of a segment. The question is not stored, so it comes from the preview."""
     if segment[0] == "question":
         return sent_texts.SentText(made.question, len(made.question))
     values = made.outlook.choice.values
@@ -150,11 +160,12 @@ class Context(Endpoint):
 
     @extend_schema(
         operation_id="chats_context_get",
+        summary="Preview the next prompt",
         parameters=[ContextQuery],
         responses=answers({200: ContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read what the next message would send beside itself; nothing is stored.
+        """Preview the prompt of the next message, without a question. Nothing is stored.
 
         Raises what `next_context` raises.
         """
@@ -162,18 +173,19 @@ class Context(Endpoint):
 
     @extend_schema(
         operation_id="chats_context_ask",
+        summary="Preview the prompt of a question",
         request=NextMessage,
         responses=answers({200: ContextOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read what this question would send; nothing is stored, and no model is asked.
+        """Preview the prompt of a question. Nothing is stored, and no model is called.
 
         Raises what `next_context` raises.
         """
         return self.answer(request, chat_id, NextMessage.read(request.data))
 
     def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
-        """Return the context as asked. Raises `NotFound` and what `next_context` raises."""
+        """Return the requested context. Raises `NotFound` and what `next_context` raises."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         question = str(asked.get("question", ""))
         made = next_context(chat=chat, question=question, now=timezone.now())
@@ -182,16 +194,17 @@ class Context(Endpoint):
 
 
 class TurnReceipts(Endpoint):
-    """The receipts of a turn, with their texts."""
+    """The receipts of a turn, with texts."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_turns_receipts",
+        summary="List receipts of a turn",
         responses=answers({200: SentReceiptsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Read what each model call of the turn was sent, part by part, in words."""
+        """List the prompt of each model call of the turn, segment by segment, with texts."""
         turn = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = list(
             Receipt.objects.filter(turn=turn)
@@ -204,7 +217,7 @@ class TurnReceipts(Endpoint):
 
 
 def receipt_json(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
-    """Return a receipt with the text of each part."""
+    """Return a receipt with the text of each segment."""
     values = values_of(row.effective_policy)
     told = [
         with_text(segment, sent=sent_texts.sent_text(segment, sources=sources, values=values))

@@ -1,4 +1,4 @@
-"""Balances of chats and policies, and the daily counts of everybody."""
+"""Compaction savings of chats and policies, and the daily counts of the instance."""
 
 import uuid
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import Any, ClassVar
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -25,65 +26,75 @@ from chats.counts.keeping import counted_to
 from chats.record import access
 
 SEE_COUNTS = "view_dailycount"
-# Without a beginning, and at most.
+# Number of days without `since`, and the maximum.
 USUAL_DAYS, MOST_DAYS = 30, 366
 
 
 class EffectOut(serializers.Serializer[object]):
-    """The cost of compactions, and what they saved in the calls that they governed."""
+    """The cost of compactions, and their savings in later calls."""
 
-    calls = serializers.IntegerField(help_text="Whose prompt was governed, as far as counted.")
+    calls = serializers.IntegerField(
+        help_text="Model calls whose prompt used an active compaction."
+    )
     unreported = serializers.IntegerField(
-        help_text="Of these, those of which the provider told no tokens; nothing else counts them."
+        help_text="Calls without token usage from the provider. The other figures leave them out."
     )
-    saved_tokens = serializers.IntegerField(help_text="Kept out of these prompts, estimated.")
+    saved_tokens = serializers.IntegerField(
+        help_text="Estimated tokens that compactions kept out of these prompts."
+    )
     lost_tokens = serializers.IntegerField(
-        help_text="Read anew by the first prompt after it, beyond what the one before read anew."
+        help_text="Tokens of the first prompt after a compaction that missed the provider's cache."
     )
-    cost = MoneyOut(help_text="Of its own calls.")
-    saved = MoneyOut(help_text="At the price of cached input where the cache was warm.")
-    lost = MoneyOut(help_text="By the break of the provider's cache.")
+    cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
+    saved = MoneyOut(
+        help_text="Cost avoided. Tokens that would have hit the cache count at the cached price."
+    )
+    lost = MoneyOut(help_text="Cost of missing the provider's cache.")
     net = MoneyOut(help_text="`saved` less `cost` and `lost`.")
 
 
 class CompactionEffectOut(EffectOut):
-    """The balance of one compaction."""
+    """The savings of one compaction."""
 
     compaction = serializers.UUIDField()
 
 
 class ChatBalanceOut(serializers.Serializer[object]):
-    """The balance of a chat, and of each of its newest compactions."""
+    """The savings of a chat, and of each of its newest compactions."""
 
     whole = EffectOut()
-    data = CompactionEffectOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = CompactionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class VersionEffectOut(EffectOut):
-    """The balance of one version of a policy."""
+    """The savings under one version of a policy."""
 
     version = serializers.IntegerField()
 
 
 class PolicyBalanceOut(serializers.Serializer[object]):
-    """The balance of each version of a policy, the newest first; of chats of everybody."""
+    """Compaction savings by version of a policy, newest first, over the chats of all users."""
 
-    data = VersionEffectOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = VersionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class CountsQuery(Strict):
-    """The days, and in what the numbers are told apart."""
+    """The range of days, the grouping, and the filters."""
 
     since = serializers.DateField(
-        required=False, help_text="The first day; without it 30 days end with `until`."
+        required=False, help_text="First day. Default: 30 days, up to `until`."
     )
-    until = serializers.DateField(required=False, help_text="The last day; absent: today (UTC).")
+    until = serializers.DateField(required=False, help_text="Last day. Default: today (UTC).")
     by = serializers.ChoiceField(choices=list(BY), default="day")
-    model = serializers.CharField(required=False, default="", max_length=120, help_text="A slug.")
-    policy = serializers.CharField(required=False, default="", max_length=60, help_text="A slug.")
+    model = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=120, help_text="Slug of a model."
+    )
+    policy = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=60, help_text="Slug of a policy."
+    )
 
 
-class CountedOut(serializers.Serializer[object]):
+class CountRowOut(serializers.Serializer[object]):
     """The counts of one day, model or policy."""
 
     group = serializers.CharField()
@@ -91,23 +102,23 @@ class CountedOut(serializers.Serializer[object]):
     stopped = serializers.IntegerField()
     failed = serializers.IntegerField()
     failures = serializers.DictField(
-        child=serializers.IntegerField(), help_text="How many, by code."
+        child=serializers.IntegerField(), help_text="Number of failures by code."
     )
     first_tokens = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Replies by the milliseconds within which they began, each in one bucket.",
+        help_text="Replies by time to first token, in buckets of milliseconds.",
     )
     compactions = serializers.DictField(
-        child=serializers.IntegerField(), help_text="How many, by what became of them."
+        child=serializers.IntegerField(), help_text="Number of compactions by outcome."
     )
     calls = serializers.IntegerField()
-    unreported = serializers.IntegerField(help_text="Calls that told nothing of their tokens.")
-    input = serializers.IntegerField(help_text="Tokens; `cached` and `written` are a part of it.")
+    unreported = serializers.IntegerField(help_text="Calls without reported tokens.")
+    input = serializers.IntegerField(help_text="Input tokens, including `cached` and `written`.")
     cached = serializers.IntegerField()
     written = serializers.IntegerField()
     output = serializers.IntegerField()
-    summaries = serializers.IntegerField(help_text="For which a model was asked.")
-    governed = serializers.IntegerField(help_text="Calls whose prompt a compaction governed.")
+    summaries = serializers.IntegerField(help_text="Summaries for which a model was called.")
+    governed = serializers.IntegerField(help_text="Calls whose prompt used an active compaction.")
     saved_tokens = serializers.IntegerField()
     lost_tokens = serializers.IntegerField()
     cost = MoneyOut()
@@ -118,22 +129,25 @@ class CountedOut(serializers.Serializer[object]):
 
 
 class CountsOut(serializers.Serializer[object]):
-    """The daily counts of everybody. What was erased since stays counted."""
+    """The daily counts of the instance, including data that was erased later."""
 
     since = serializers.DateField()
     until = serializers.DateField()
-    counted_to = serializers.DateTimeField(allow_null=True, help_text="Null: nothing was counted.")
-    data = CountedOut(many=True)  # type: ignore[assignment]  # the base has another
+    counted_to = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which counts are complete. Null: nothing has been counted yet.",
+    )
+    data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 def effect_json(balance: Balance, **more: Any) -> dict[str, Any]:
-    """Return a balance."""
+    """Return a balance as JSON."""
     sums = {name: money_json(getattr(balance, name)) for name in ("cost", "saved", "lost", "net")}
     return {**{name: getattr(balance, name) for name in COUNTED}, **sums, **more}
 
 
 def counted_json(name: str, total: Totals) -> dict[str, Any]:
-    """Return the sums of one group."""
+    """Return the sums of one group as JSON."""
     return {
         "group": name,
         **{column: total.numbers[column] for column in PLAIN},
@@ -144,16 +158,17 @@ def counted_json(name: str, total: Totals) -> dict[str, Any]:
 
 
 class ChatBalance(Endpoint):
-    """The balance of a chat's compactions."""
+    """The compaction savings of a chat."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_balance",
+        summary="Get the compaction savings of a chat",
         responses=answers({200: ChatBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read what the chat's compactions cost and saved: all together, and the newest hundred."""
+        """Get the compaction cost and savings of a chat: in total, and of the newest 100."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         rows = [
             effect_json(balance, compaction=row.pk) for row, balance in balances.newest_of(chat)
@@ -163,16 +178,17 @@ class ChatBalance(Endpoint):
 
 
 class PolicyBalance(Endpoint):
-    """The balance of a policy."""
+    """The compaction savings of a policy."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="policies_balance",
+        summary="Get the compaction savings of a policy",
         responses=answers({200: PolicyBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Read what compactions under each version of the policy cost and saved."""
+        """Get the compaction cost and savings under each version of a policy."""
         policy = policy_for(person(request), SEE, slug=slug)
         rows = [
             effect_json(balance, version=number)
@@ -182,19 +198,20 @@ class PolicyBalance(Endpoint):
 
 
 class EverybodysCounts(Endpoint):
-    """The daily counts of everybody."""
+    """The daily counts of the instance."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="counts",
+        summary="Get daily counts of the instance",
         parameters=[CountsQuery],
         responses=answers({200: CountsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Read replies, failures, tokens and balances by day, model or policy.
+        """Get replies, failures, tokens and compaction savings by day, model or policy.
 
-        For those who may see the dashboard. Raises `InvalidField`.
+        Requires permission to view the dashboard. Raises `InvalidField`.
         """
         require(person(request), SEE_COUNTS, app="chats")
         query = CountsQuery.read(request.query_params.dict())
@@ -202,14 +219,14 @@ class EverybodysCounts(Endpoint):
         groups, _ = totals(wanted, by=query["by"])
         rows = [counted_json(name, total) for name, total in groups.items()]
         told = {"since": wanted.since, "until": wanted.until, "counted_to": counted_to()}
-        return Response({**told, "data": items(CountedOut, rows)})
+        return Response({**told, "data": items(CountRowOut, rows)})
 
 
 def range_of(query: Mapping[str, Any], *, today: date) -> Range:
-    """Return the days that were asked for. Raises `InvalidField`."""
+    """Return the requested range of days. Raises `InvalidField`."""
     until = query.get("until") or today
     since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)
     if not 0 <= (until - since).days < MOST_DAYS:
-        problem = "It has to be `until` or before it, by 365 days at most."
+        problem = gettext_lazy("It must not be after `until`, nor more than 365 days before it.")
         raise InvalidField(code="invalid_value", param="since", problem=problem)
     return Range(since, until, query["model"], query["policy"])

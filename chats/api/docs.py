@@ -1,11 +1,13 @@
-"""The schema, and our own page that shows it: the library's has inline code."""
+"""The OpenAPI schema, and a page that shows it. drf-spectacular's own page has inline code."""
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils import translation
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 from drf_spectacular.utils import extend_schema
@@ -33,13 +35,13 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-# Requests that are tried out in the page use its session, so they bring the session's token.
+# Requests that are tried out on the page use the session, so they need its CSRF token.
 SCRIPT = """"use strict";
 const place = document.getElementById("api");
 SwaggerUIBundle({
   url: place.dataset.schema,
   domNode: place,
-  // Addresses of their own would stand as links inside of buttons.
+  // Deep links would nest links inside buttons.
   deepLinking: false,
   requestInterceptor: (request) => {
     const cookie = document.cookie.match(/(?:^|; )(?:__Host-csrf|csrftoken)=([^;]*)/);
@@ -53,7 +55,7 @@ SwaggerUIBundle({
 
 
 class Schema(Endpoint):
-    """The OpenAPI schema, to whoever may use the API."""
+    """The OpenAPI schema, for any authenticated request."""
 
     scopes: ClassVar = {"GET": ANY_KEY}
 
@@ -61,13 +63,16 @@ class Schema(Endpoint):
     def get(self, request: Request) -> Response:
         """Return the schema as JSON."""
         generator = Generator()  # type: ignore[no-untyped-call]  # untyped there
-        return Response(generator.get_schema(request=request, public=True))
+        # English, like the file in `docs/`: labels of choices follow the language otherwise.
+        with translation.override(settings.LANGUAGE_CODE):
+            schema = generator.get_schema(request=request, public=True)
+        return Response(schema)
 
 
 @login_required
 @require_GET
 def page(request: HttpRequest) -> HttpResponse:
-    """Show the schema, to read and to try out."""
+    """Render the API documentation page."""
     html = format_html(
         PAGE,
         icon=static("favicon.svg"),

@@ -1,4 +1,4 @@
-"""The base of every endpoint: authenticated, within a scope, within a rate."""
+"""Base class of the endpoints: authentication, scopes and rate limits."""
 
 import time
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NoReturn, cast
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest
+from django.utils.translation import gettext_noop
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -20,24 +21,24 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
 from chats.people import keys
 
-# Instead of a scope: every key may, or none.
+# Special scopes: any key, or no key at all.
 ANY_KEY = "any"
 NO_KEY = "none"
 
 
 class SessionRequired(Refusal):
-    """A key tried to manage keys, which only a session may."""
+    """An API key was used to manage API keys, which requires a session."""
 
     code = "session_required"
     status = 403
-    sentence = "API keys are managed by a signed-in person, not by another key. Sign in for this."
+    sentence = gettext_noop("API keys cannot manage API keys. Sign in to do this.")
 
 
 class HasScope(BasePermission):
-    """A key needs the scope that the endpoint names for the method; a session needs none."""
+    """Require the scope that the endpoint names for the method. Sessions need no scope."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return True if the request has the scope of the method.
+        """Return True if the request has the scope for its method.
 
         Raises `SessionRequired`, `InsufficientScope`, and `MethodNotAllowed`.
         """
@@ -54,11 +55,11 @@ class HasScope(BasePermission):
 
 
 class Endpoint(APIView):
-    """The base of all endpoints. `scopes` names a scope for each method it answers."""
+    """Base class of all endpoints. `scopes` maps each supported method to its scope."""
 
     scopes: ClassVar[Mapping[str, str]] = {}
     permission_classes = (IsAuthenticated, HasScope)
-    # Not OPTIONS, which would describe the code; the schema describes the API.
+    # OPTIONS is left out because it would describe the code. The schema describes the API.
     http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
         "get",
         "head",
@@ -67,31 +68,31 @@ class Endpoint(APIView):
         "delete",
     ]
     rate: rates.Rate | None = None
-    # Whether its POST knows its own key, or is the same when it is repeated.
+    # True if POST is idempotent already, or handles `Idempotency-Key` itself.
     knows_repetitions = False
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Let a POST with an `Idempotency-Key` be done once."""
+        """Wrap POST with idempotency if the request has an `Idempotency-Key`."""
         super().setup(request, *args, **kwargs)
         known = self.knows_repetitions or "Idempotency-Key" not in request.headers
         if not known and hasattr(self, "post"):
             vars(self)["post"] = partial(once, self.post)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Let a chunked body be read: without a length the framework takes it for empty."""
+        """Accept chunked bodies, which DRF treats as empty because they have no length."""
         if "chunked" in request.headers.get("Transfer-Encoding", ""):
             request.META["CONTENT_LENGTH"] = "-1"
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, authorise, then count. Raises `RateLimited`."""
+        """Authenticate, check the scope, then count the request. Raises `RateLimited`."""
         super().initial(request, *args, **kwargs)
         key = key_of(request)
         client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
         self.rate = rates.REQUESTS.take(client, now=time.monotonic())
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Answer an error; if a rate is used up, say which."""
+        """Return the error response. For an exceeded rate, remember which one for the headers."""
         if isinstance(exc, rates.RateLimited):
             self.rate = exc.rate
         return super().handle_exception(exc)
@@ -99,7 +100,7 @@ class Endpoint(APIView):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Add how much of the rate is left."""
+        """Add the rate limit headers."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         if self.rate is not None:
             answer["X-RateLimit-Limit"] = str(self.rate.limit)
@@ -110,22 +111,22 @@ class Endpoint(APIView):
 
 @csrf_exempt
 def nothing_here(request: HttpRequest) -> NoReturn:
-    """Raise `NotFound`, which the middleware answers as JSON, for any method."""
+    """Raise `NotFound` for any method. The middleware renders it as JSON."""
     raise NotFound
 
 
 def person(request: Request) -> User:
-    """Return the person who asks; the permissions have made sure that there is one."""
+    """Return the authenticated user. The permission classes guarantee that there is one."""
     return cast(User, request.user)
 
 
 def key_of(request: Request) -> ApiKey | None:
-    """Return the key that a program asks with; None in a session."""
+    """Return the API key of the request, or None in a session."""
     return request.auth if isinstance(request.auth, ApiKey) else None
 
 
 def count_message(request: Request) -> None:
-    """Count a request that starts a reply, by person whatever key it came with.
+    """Count a request that starts a reply. The limit is per user, across all their keys.
 
     Raises `RateLimited`.
     """

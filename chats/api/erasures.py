@@ -1,6 +1,6 @@
-"""Erases for good. A key needs a scope of its own for it, a session a fresh sign-in.
+"""Permanent erasure. An API key needs the scope `chats:erase`, a session a recent sign-in.
 
-People who may write in a chat can undo everything they do there, but not this.
+Everything else that a person may do in a chat can be undone.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from chats.actions import erasure, wishes
 from chats.api import examples
 from chats.api.endpoint import Endpoint, key_of, person
-from chats.api.inputs import Erasing, Nothing, PageQuery
+from chats.api.inputs import EmptyBody, ErasureRequest, PageQuery
 from chats.api.outputs import ErasedOut, MessageOut, ProofOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
@@ -25,11 +25,13 @@ from chats.people import sessions
 from chats.record import access, holds
 
 
-class WishOut(serializers.Serializer[ErasureWish]):
-    """A wish to erase a chat, a message or a preference that a legal hold covers."""
+class PendingErasureOut(serializers.Serializer[ErasureWish]):
+    """A pending erasure of a chat, a message or a preference under legal hold."""
 
     id = serializers.UUIDField()
-    chat = serializers.SerializerMethodField(help_text="Of a chat or a message.")
+    chat = serializers.SerializerMethodField(
+        help_text=("Id of the chat to erase, or of the chat of the message. Null for a preference.")
+    )
     message = serializers.UUIDField(source="message_id", allow_null=True)
     preference = serializers.UUIDField(source="preference_id", allow_null=True)
     asked_at = serializers.DateTimeField()
@@ -42,39 +44,41 @@ class WishOut(serializers.Serializer[ErasureWish]):
 
 
 class Erasure(Endpoint):
-    """The base of actions that cannot be taken back.
+    """Base class of the irreversible actions.
 
-    What was erased is erased; and a proof's salt is kept nowhere, so that it is not sent twice.
+    Erasing twice has no further effect. A proof's salt is not stored, so a repeated request cannot
+    return it again.
     """
 
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:erase"}
 
     def check(self, request: Request) -> None:
-        """Raise `ReauthenticationRequired` in a session that is not fresh."""
+        """Raise `ReauthenticationRequired` in a session without a recent sign-in."""
         if key_of(request) is None:
             sessions.require_recent(session=request.session, now=timezone.now())
 
 
 class EraseMessage(Erasure):
-    """The erasure of a message's words."""
+    """Permanent erasure of a message."""
 
     @extend_schema(
         operation_id="chats_messages_erase",
-        request=Erasing,
+        summary="Erase a message permanently",
+        request=ErasureRequest,
         examples=examples.ERASE,
         responses=answers({200: ErasedOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Erase what the message said, also from summaries, receipts and stored pages.
+        """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
-        Its id and place stay, with a certificate among the audit events. Other messages that quote
-        it are named in both; erase them by the same call with `quotes`, at once or later. 409
-        `under_legal_hold`: it is erased by itself once the hold has ended.
+        The message keeps its id and its place, and the audit log gets a certificate. Messages that
+        quote it are listed in `quoted_by`; to erase them too, send `quotes`, now or later. 409
+        `under_legal_hold`: the message is erased when the hold ends.
         """
         message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
         self.check(request)
-        with_quotes = Erasing.read(request.data)["quotes"] == "erase"
+        with_quotes = ErasureRequest.read(request.data)["quotes"] == "erase"
         erased = erasure.erase_message(
             user=person(request), message=message, now=timezone.now(), with_quotes=with_quotes
         )
@@ -89,51 +93,65 @@ class EraseMessage(Erasure):
 
 
 class EraseChat(Erasure):
-    """The erasure of a chat's words."""
+    """Permanent erasure of a chat."""
 
-    @extend_schema(operation_id="chats_erase", request=None, responses=answers({200: ProofOut}))
+    @extend_schema(
+        operation_id="chats_erase",
+        summary="Erase a chat permanently",
+        request=None,
+        responses=answers({200: ProofOut}),
+    )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Erase the chat, deleted or not, and every copy of its words; a certificate stays.
+        """Erase a chat permanently, deleted or not, and every copy of its text.
 
-        409 `under_legal_hold`: it is hidden, and erased by itself once the hold has ended.
+        The audit log gets a certificate. 409 `under_legal_hold`: the chat is hidden and is erased
+        when the hold ends.
         """
         chat = access.kept_chat_for(user=person(request), chat_id=chat_id)
         self.check(request)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         proof = erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
         return Response(proof._asdict())
 
 
 class Wishes(Endpoint):
-    """The person's wishes to erase what a legal hold keeps."""
+    """The user's pending erasures."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="erasures_list",
+        summary="List pending erasures",
         parameters=[PageQuery],
-        responses=answers({200: listed(WishOut)}, errors=READ_ERRORS),
+        responses=answers({200: listed(PendingErasureOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List what waits until a legal hold ends, newest first; then it is erased by itself."""
+        """List your pending erasures, newest first. They run when the legal hold ends."""
         query = PageQuery.read(request.query_params.dict())
         rows = holds.wishes_of(owner_id=person(request).pk)
         page = page_of(rows, order=("-asked_at", "-id"), name="erasures", **query)
-        return Response({"data": items(WishOut, page.rows), "next_cursor": page.next_cursor})
+        return Response(
+            {"data": items(PendingErasureOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
 
 class OneWish(Endpoint):
-    """One wish."""
+    """One pending erasure."""
 
     scopes: ClassVar = {"DELETE": "chats:erase"}
 
-    @extend_schema(operation_id="erasures_withdraw", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="erasures_withdraw",
+        summary="Cancel a pending erasure",
+        request=None,
+        responses=answers({204: None}),
+    )
     def delete(self, request: Request, wish_id: uuid.UUID) -> Response:
-        """Keep it after all; a hidden chat stays hidden until it is brought back.
+        """Cancel a pending erasure. A hidden chat stays hidden until you restore it.
 
         Raises `NotFound`.
         """
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         owner_id, now = person(request).pk, timezone.now()
         if not wishes.withdraw(owner_id=owner_id, wish_id=wish_id, now=now):
             raise NotFound

@@ -1,7 +1,7 @@
-"""Answers errors of the API in one shape: `{"error": {message, type, param, code, request_id}}`.
+"""Error responses of the API: `{"error": {message, type, param, code, request_id}}`.
 
-Refusals of the domain pass through with their own code and words; errors that the framework raises
-get a refusal of their own here. An unexpected error is left to the server's own handling and logs.
+Refusals of the domain keep their code and message. Errors that DRF raises are converted to a
+refusal here. Unexpected errors are left to Django's handling and logs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,78 +9,86 @@ from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import Http404
+from django.utils.functional import Promise
+from django.utils.translation import gettext_noop
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from chats.ground import csrf
 from chats.ground.refusals import NotFound, Refusal
 
 
 class NotAuthenticated(Refusal):
-    """The request has neither a key nor a session."""
+    """The request has neither an API key nor a session."""
 
     code = "not_authenticated"
     status = 401
-    sentence = "Sign in, or send an API key as “Authorization: Bearer plm_…”."
+    sentence = gettext_noop("Sign in, or send an API key as “Authorization: Bearer plm_…”.")
 
 
 class Forbidden(Refusal):
-    """The person is known, but without the right."""
+    """The user is known but lacks the permission."""
 
     code = "permission_denied"
     status = 403
-    sentence = "You may not do this."
+    sentence = gettext_noop("You do not have permission to do this.")
 
 
 class CsrfFailed(Refusal):
-    """A request of a browser session came without its token."""
+    """A session request has no valid CSRF token."""
 
     code = "csrf_failed"
     status = 403
-    sentence = (
-        "The X-CSRFToken header is missing or wrong. Requests of a browser session that change"
-        " something need it; requests with an API key do not."
+    sentence = gettext_noop(
+        "The X-CSRFToken header is missing or wrong. Requests that change data in a browser "
+        "session need it. Requests with an API key do not."
     )
+
+    def __init__(self, cause: str | Promise = "") -> None:
+        if cause:
+            self.sentence = "{cause}"
+        super().__init__(cause=cause)
 
 
 class MethodNotAllowed(Refusal):
-    """The address exists, but not for this method."""
+    """The address exists but does not support this method."""
 
     code = "method_not_allowed"
     status = 405
-    sentence = "This address does not take {method} requests."
+    sentence = gettext_noop("This address does not support {method} requests.")
 
 
 class NotAcceptable(Refusal):
-    """The client accepts nothing that we write."""
+    """The client accepts no format that the API offers."""
 
     code = "not_acceptable"
     status = 406
-    sentence = "The answer is JSON; let the Accept header allow application/json."
+    sentence = gettext_noop("Responses are JSON. Allow application/json in the Accept header.")
 
 
 class UnsupportedMediaType(Refusal):
-    """The body does not claim to be JSON."""
+    """The request body is not declared as JSON."""
 
     code = "unsupported_media_type"
     status = 415
-    sentence = "Send the body as JSON with “Content-Type: application/json”."
+    sentence = gettext_noop("Send the body as JSON with “Content-Type: application/json”.")
 
 
 class RequestTooLarge(Refusal):
-    """The body is over the limit."""
+    """The request body exceeds the limit."""
 
     code = "request_too_large"
     status = 413
-    sentence = "The request is larger than {limit:,} bytes. Send less at once."
+    sentence = gettext_noop("The request is larger than {limit:,} bytes. Send a smaller one.")
 
 
 class InvalidField(Refusal):
-    """A field is missing, unknown, or has a value of the wrong kind."""
+    """A field is missing, unknown or invalid."""
 
     status = 400
     sentence = "{param}: {problem}"
 
-    def __init__(self, *, code: str, param: str | None, problem: str) -> None:
+    def __init__(self, *, code: str, param: str | None, problem: str | Promise) -> None:
         super().__init__(param=param or "body", problem=problem)
         self.code = code
         self.param = param
@@ -96,7 +104,7 @@ SIMPLE: Sequence[tuple[type[Exception], type[Refusal]]] = (
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Return the response to an expected error; None leaves an unexpected one to Django."""
+    """Return the response to an expected error, or None to leave an unexpected one to Django."""
     request = context["request"]
     refusal = refusal_of(error, method=str(request.method))
     if refusal is None:
@@ -112,7 +120,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def refusal_of(error: Exception, *, method: str) -> Refusal | None:
-    """Return the refusal behind an exception, or None for an unexpected one."""
+    """Return the refusal for an exception, or None if it is unexpected."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, exceptions.ValidationError):
@@ -120,16 +128,16 @@ def refusal_of(error: Exception, *, method: str) -> Refusal | None:
     if isinstance(error, exceptions.MethodNotAllowed):
         return MethodNotAllowed(method=method)
     if isinstance(error, RequestDataTooBig | TooManyFieldsSent):
-        return UnsupportedMediaType()  # only a form, which we do not take, gets this far
+        return UnsupportedMediaType()  # only form data, which the API refuses, gets this far
     if isinstance(error, exceptions.PermissionDenied) and str(error).startswith("CSRF"):
-        return CsrfFailed()
+        return CsrfFailed(csrf.cause_of(str(error)))
     return next((refusal() for kind, refusal in SIMPLE if isinstance(error, kind)), None)
 
 
 def invalid(error: exceptions.ValidationError) -> InvalidField:
-    """Return the first problem of the fields as a refusal.
+    """Return the first invalid field as a refusal.
 
-    One at a time is what a person can fix.
+    Error responses name one field at a time.
     """
     param, problem = first_problem(error.detail)
     codes = {"required": "missing_field", "unknown_field": "unknown_field"}
@@ -141,7 +149,7 @@ def invalid(error: exceptions.ValidationError) -> InvalidField:
 def first_problem(
     detail: Any, *, path: tuple[str, ...] = ()
 ) -> tuple[str | None, exceptions.ErrorDetail]:
-    """Return the first leaf of the framework's nested errors, with its dotted path."""
+    """Return the first leaf of DRF's nested errors, with its dotted path."""
     if isinstance(detail, Mapping):
         name, inner = next(iter(detail.items()))
         step = () if name == "non_field_errors" else (str(name),)

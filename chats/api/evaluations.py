@@ -1,4 +1,4 @@
-"""Evaluations: drafts that judge replies beside the version in force."""
+"""Shadow evaluations: compare a draft with the active version on real replies."""
 
 import uuid
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery, PlainText, Strict, WholeNumber
+from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import CHANGE, policy_for, require, told
@@ -28,39 +28,42 @@ ROWS = Evaluation.objects.select_related("policy", "version")
 
 
 class NewEvaluation(Strict):
-    """The draft that is to judge replies."""
+    """The draft to evaluate, the chats, and the duration."""
 
-    policy = PlainText(help_text="Its slug.")
-    version = WholeNumber(help_text="The number of its newest version, a draft.")
+    policy = PlainText(help_text="Slug of the policy.")
+    version = WholeNumber(help_text="Number of its newest version, which must be a draft.")
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices,
         default="assigned",
-        help_text="As if everybody had it, or only where the policy is assigned.",
+        help_text=(
+            "`instance`: as if the policy applied to everyone; `assigned`: only current "
+            "assignments."
+        ),
     )
     days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=DAYS)
     share = serializers.IntegerField(
-        min_value=1, max_value=100, default=100, help_text="In percent of the branches."
+        min_value=1, max_value=100, default=100, help_text="Percentage of branches to evaluate."
     )
 
 
 class EvaluationOut(serializers.Serializer[Evaluation]):
-    """An evaluation with its totals; tokens and compactions of the draft are estimates."""
+    """A shadow evaluation with its totals. The draft's tokens and compactions are estimates."""
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
     version = serializers.IntegerField(source="version.number")
-    base = serializers.IntegerField(help_text="The version in force when it began; 0: none.")
+    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
     place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
     share = serializers.IntegerField()
     state = serializers.ChoiceField(choices=Evaluation.State.choices)
-    reason = serializers.CharField(allow_blank=True, help_text="Why it is over.")
+    reason = serializers.CharField(allow_blank=True, help_text="Reason it ended.")
     started_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
-    turns = serializers.IntegerField(help_text="Replies that it looked at.")
-    judged = serializers.IntegerField(help_text="Of these, those that it could judge.")
+    turns = serializers.IntegerField(help_text="Replies in the sample.")
+    judged = serializers.IntegerField(help_text="Replies that were evaluated.")
     unknown = serializers.IntegerField()
-    changed = serializers.IntegerField(help_text="Prompts with other content, or refused.")
+    changed = serializers.IntegerField(help_text="Replies whose prompt would change or be refused.")
     would_refuse = serializers.IntegerField()
     compactions_now = serializers.IntegerField()
     compactions_then = serializers.IntegerField()
@@ -69,14 +72,14 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
 
 
 class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
-    """A reason why replies could not be judged, and their number."""
+    """A reason why replies could not be evaluated, with their number."""
 
     reason = serializers.CharField()
     turns = serializers.IntegerField()
 
 
 class EvaluationDayOut(serializers.Serializer[Day]):
-    """The replies of one day."""
+    """The totals of one day."""
 
     day = serializers.DateField()
     turns = serializers.IntegerField()
@@ -90,19 +93,19 @@ class EvaluationDayOut(serializers.Serializer[Day]):
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
-    """A reply that would change."""
+    """A reply whose prompt would change."""
 
     turn = serializers.UUIDField(source="turn_id")
     outcome = serializers.ChoiceField(choices=EvaluatedTurn.Outcome.choices)
-    reason = serializers.CharField(allow_blank=True, help_text="The code of a refusal.")
+    reason = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
     tokens_now = serializers.IntegerField()
     tokens_then = serializers.IntegerField()
     full_now = serializers.IntegerField()
     full_then = serializers.IntegerField()
 
 
-class OneEvaluationOut(EvaluationOut):
-    """An evaluation with its reasons, its days, and the replies that change most."""
+class EvaluationDetailOut(EvaluationOut):
+    """A shadow evaluation with reasons, daily totals, and the replies that change most."""
 
     reasons = UnknownOut(many=True)
     days = EvaluationDayOut(many=True)
@@ -110,19 +113,20 @@ class OneEvaluationOut(EvaluationOut):
 
 
 class Evaluations(Endpoint):
-    """The evaluations."""
+    """All shadow evaluations."""
 
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
-    # While a draft is evaluated, a repetition gets that evaluation.
+    # If the draft is already being evaluated, POST returns that evaluation.
     knows_repetitions = True
 
     @extend_schema(
         operation_id="evaluations_list",
+        summary="List shadow evaluations",
         parameters=[PageQuery],
         responses=answers({200: listed(EvaluationOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the evaluations, newest first."""
+        """List the shadow evaluations, newest first."""
         require(person(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
@@ -131,14 +135,15 @@ class Evaluations(Endpoint):
 
     @extend_schema(
         operation_id="evaluations_begin",
+        summary="Start a shadow evaluation",
         request=NewEvaluation,
         responses=answers({202: EvaluationOut}),
     )
     def post(self, request: Request) -> Response:
-        """Have a draft judge each reply for some days, in the background; no prompt changes.
+        """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
 
-        409 `nothing_to_evaluate` for what is no newest draft, `too_many_evaluations` while three
-        others are under way.
+        409 `nothing_to_evaluate` unless the version is the newest one and a draft. 409
+        `too_many_evaluations` while three others are running.
         """
         user = person(request)
         asked = storable(NewEvaluation.read(request.data))
@@ -157,49 +162,54 @@ class Evaluations(Endpoint):
 
 
 class OneEvaluation(Endpoint):
-    """One evaluation."""
+    """One shadow evaluation."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="evaluations_get",
-        responses=answers({200: OneEvaluationOut}, errors=READ_ERRORS),
+        summary="Get a shadow evaluation",
+        responses=answers({200: EvaluationDetailOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """Read how much it could judge, and how both versions compare. Raises `NotFound`."""
+        """Get the results of a shadow evaluation. Raises `NotFound`."""
         require(person(request), SEE)
         return Response(shown(evaluation_id))
 
 
 class EndEvaluation(Endpoint):
-    """The end of an evaluation."""
+    """End an evaluation early."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
-        operation_id="evaluations_end", request=None, responses=answers({200: OneEvaluationOut})
+        operation_id="evaluations_end",
+        summary="End a shadow evaluation",
+        request=None,
+        responses=answers({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """End it before its time. 409 `evaluation_over`."""
+        """End a shadow evaluation early. 409 `evaluation_over` if it has ended."""
         user = person(request)
         require(user, CHANGE)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         evaluating.end(evaluation_id=evaluation_id, actor=f"user:{user.pk}", now=timezone.now())
         return Response(shown(evaluation_id))
 
 
 class PromoteEvaluation(Endpoint):
-    """The way of an evaluated version into force."""
+    """Publish an evaluated version."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
         operation_id="evaluations_promote",
+        summary="Publish the evaluated version",
         request=Activation,
-        responses=answers({200: OneEvaluationOut}),
+        responses=answers({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """Put the evaluated version in force, as an activation does, and end its evaluation."""
+        """Publish the evaluated version and end its evaluation."""
         user = person(request)
         require(user, CHANGE)
         asked = storable(Activation.read(request.data))
@@ -214,7 +224,7 @@ class PromoteEvaluation(Endpoint):
 
 
 def shown(evaluation_id: uuid.UUID) -> dict[str, Any]:
-    """Return an evaluation with what it found. Raises `NotFound`."""
+    """Return an evaluation with its results. Raises `NotFound`."""
     row = ROWS.filter(pk=evaluation_id).first()
     if row is None:
         raise NotFound

@@ -1,4 +1,4 @@
-"""The documentation's examples, one for each body that is not self-explanatory."""
+"""Request examples in the API documentation."""
 
 from drf_spectacular.utils import OpenApiExample
 
@@ -10,17 +10,17 @@ SUMMARY = """## Facts
 
 
 def sent(name: str, **body: object) -> OpenApiExample:
-    """Make an example of a request's body."""
+    """Return an example of a request body."""
     return OpenApiExample(name, value=body, request_only=True)
 
 
 COMPACT_NOW = [
-    sent("As the policy says"),
+    sent("Use the policy's settings"),
     sent("With a focus", focus="the price and the date of delivery"),
     sent("Without a model", model=""),
 ]
-RERUN = [sent("By another model", model="summariser"), sent("With a focus", focus="the price")]
+RERUN = [sent("With another model", model="summariser"), sent("With a focus", focus="the price")]
 REVISE = [sent("Corrected", text=SUMMARY)]
 REJECT = [sent("With a reason", reason="The price is wrong.")]
-EDIT = [sent("In other words", text="And what does it cost in Bergen?")]
-ERASE = [sent("The message alone"), sent("With what quotes it", quotes="erase")]
+EDIT = [sent("New text", text="And what does it cost in Bergen?")]
+ERASE = [sent("Only the message"), sent("With messages that quote it", quotes="erase")]

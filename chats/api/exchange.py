@@ -1,4 +1,4 @@
-"""Chats out as files."""
+"""Export of chats as files."""
 
 import uuid
 from typing import Any, ClassVar
@@ -22,31 +22,34 @@ from chats.streams import files, lines
 
 SCOPES = ("active", "full", "all")
 FORMS = ("ui", "bundle", *documents.FORMS)
-# Two numbers in one place: no chat has 2⁴⁰ messages.
+# A cursor packs two numbers into one. No chat has 2⁴⁰ messages.
 HALF = 1 << 40
 
 
 class ExportQuery(Strict):
-    """The form of an export, and how much of the chat it has."""
+    """The format of an export, and the part of the chat."""
 
     form = serializers.ChoiceField(
         choices=FORMS,
         default="ui",
-        help_text="`ui`: UI messages, one a line (JSONL); `bundle`: a ZIP with `history.jsonl`, "
-        "`meta.json`, what is summarised under `archive/` and the images; `markdown`, `html`, "
-        "`json`: to read.",
+        help_text="`ui`: UI messages as JSONL. `bundle`: a ZIP with `history.jsonl`, "
+        "`meta.json`, the summarised messages under `archive/`, and the images. "
+        "`markdown`, `html`, `json`: readable documents.",
     )
     scope = serializers.ChoiceField(
         choices=SCOPES,
         default="active",
-        help_text="Of `ui`: `active` has the summary in force and what it does not cover, `full` "
-        "every message of the active branch, `all` those of every branch.",
+        help_text="Only for `ui`. `active`: the active summary and the messages it does not "
+        "cover. `full`: every message of the active branch. `all`: the messages of "
+        "every branch.",
     )
-    cursor = PlainText(default="", help_text="Of `ui`: `next_cursor` of a list that was cut.")
+    cursor = PlainText(
+        default="", help_text="Only for `ui`: `next_cursor` of a stream that ended early."
+    )
 
 
 class UIMessageOut(serializers.Serializer[Any]):
-    """One message of a chat as other programs know it."""
+    """A message in the UI message format of chat clients."""
 
     id = serializers.CharField()
     role = serializers.CharField(help_text="`user` or `assistant`.")
@@ -54,22 +57,25 @@ class UIMessageOut(serializers.Serializer[Any]):
     metadata = serializers.DictField()
 
 
-# No HEAD: the ledger would say that a file left, and none did.
+# No HEAD: it would record an export in the audit log although no file was sent.
 ONLY_SENT = ["get"]
 
 
 class ChatExport(Endpoint):
-    """One chat as a file."""
+    """Export of one chat."""
 
     scopes: ClassVar = {"GET": "chats:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="chats_export",
+        summary="Export a chat",
         parameters=[ExportQuery],
         responses=answers(
             {
-                (200, lines.CONTENT_TYPE): OpenApiResponse(UIMessageOut, "`ui`: one a line."),
+                (200, lines.CONTENT_TYPE): OpenApiResponse(
+                    UIMessageOut, "`ui`: one message per line."
+                ),
                 (200, "application/zip"): OpenApiTypes.BINARY,
                 (200, "text/markdown"): OpenApiTypes.STR,
                 (200, "text/html"): OpenApiTypes.STR,
@@ -79,10 +85,10 @@ class ChatExport(Endpoint):
         ),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
-        """Read the chat as a file: UI messages or a bundle, which can be imported, or to read.
+        """Export a chat as a file. UI messages and bundles can be imported again.
 
-        UI messages come line by line, and permission is checked again on the way. A list that is
-        ended early has as its last line an `error` (`list_cut`) and the `next_cursor` of the rest.
+        UI messages are streamed as lines. If your access ends while the stream runs, the last line
+        has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = ExportQuery.read(request.query_params.dict())
@@ -99,7 +105,7 @@ class ChatExport(Endpoint):
 def ui_lines(
     request: Request, chat: Chat, *, scope: writing.Scope, cursor: str
 ) -> HttpResponseBase:
-    """Return the UI messages of a chat as lines. Raises as `streamed` does."""
+    """Stream the UI messages of a chat as lines. Raises as `streamed` does."""
     writer = writing.Writer(chat, scope=scope)
 
     def part(place: int) -> tuple[bytes, int | None]:
@@ -110,28 +116,31 @@ def ui_lines(
 
 
 class WholeQuery(Strict):
-    """The form in which all chats are exported."""
+    """The format of a complete export."""
 
     form = serializers.ChoiceField(
         choices=("ui", *documents.FORMS),
         default="ui",
-        help_text="Of each chat; `ui` can be imported again, with branches, folders and images.",
+        help_text=(
+            "Format of each chat. `ui` can be imported again, with branches, folders and images."
+        ),
     )
 
 
 class ExportAll(Endpoint):
-    """Everything of a person as one archive."""
+    """Export of all data of a person."""
 
     scopes: ClassVar = {"GET": "chats:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="export_all",
+        summary="Export all your data",
         parameters=[WholeQuery],
         responses=answers({(200, "application/zip"): OpenApiTypes.BINARY}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """Read all of one's chats, folders, teams and names of keys as a ZIP."""
+        """Export all your chats, folders and teams, and the names of your API keys, as a ZIP."""
         form = WholeQuery.read(request.query_params.dict())["form"]
         file = whole.archive_of(person(request), form=form, now=timezone.now())
         return files.answer(file, name="palimpsest.zip")

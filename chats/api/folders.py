@@ -1,4 +1,4 @@
-"""A person's folders of chats."""
+"""Folders of chats."""
 
 import uuid
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from chats.actions import listing, memory, organising
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import FolderChange, FolderName, Nothing
+from chats.api.inputs import EmptyBody, FolderChange, FolderName
 from chats.api.outputs import FolderOut, items, one
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
 from chats.api.unchanged import Unchanged
@@ -21,28 +21,33 @@ from chats.record import access
 
 
 class FolderList(serializers.Serializer[object]):
-    """Every folder; there is one page of them."""
+    """All folders, on one page."""
 
-    data = FolderOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+    data = FolderOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
 class Folders(Endpoint):
-    """The person's folders."""
+    """The user's folders."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
-        operation_id="folders_list", responses=answers({200: FolderList}, errors=READ_ERRORS)
+        operation_id="folders_list",
+        summary="List folders",
+        responses=answers({200: FolderList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the folders by their names."""
+        """List your folders by name."""
         return Response({"data": items(FolderOut, listing.folders_of(owner=person(request)))})
 
     @extend_schema(
-        operation_id="folders_create", request=FolderName, responses=answers({201: FolderOut})
+        operation_id="folders_create",
+        summary="Create a folder",
+        request=FolderName,
+        responses=answers({201: FolderOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make an empty folder; a chat is put into it by changing the chat."""
+        """Create an empty folder. To move a chat into it, update the chat."""
         values = FolderName.read(request.data)
         folder = organising.create_folder(owner=person(request), **values)
         return Response(one(FolderOut, folder), status=201)
@@ -54,42 +59,47 @@ class OneFolder(Unchanged):
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
 
     def rows(self, request: Request, **_named: Any) -> QuerySet[User]:
-        """Return the person, as what changes folders locks them."""
+        """Return the user's row, which every change of folders locks."""
         return User.objects.filter(pk=person(request).pk)
 
     @extend_schema(
         operation_id="folders_get",
+        summary="Get a folder",
         responses=answers({200: FolderOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Read the folder; its chats are in the list of chats."""
+        """Retrieve a folder. To list its chats, filter the list of chats."""
         return Response(
             one(FolderOut, access.folder_for(user=person(request), folder_id=folder_id))
         )
 
     @extend_schema(
         operation_id="folders_rename",
+        summary="Update a folder",
         request=FolderChange,
         responses=answers({200: FolderOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Give the folder another name, or let its chats use their owner's memory or not."""
+        """Rename a folder, or turn your memory on or off for its chats."""
         folder = access.folder_for(user=person(request), folder_id=folder_id)
         values = FolderChange.read(request.data)
         if "name" in values:
-            folder = organising.rename_folder(folder=folder, name=values["name"])
+            folder = organising.rename_folder(
+                folder=folder, name=values["name"], now=timezone.now()
+            )
         if "memory" in values:
             folder = memory.set_memory_of_folder(folder=folder, remembers=values["memory"])
         return Response(one(FolderOut, folder))
 
     @extend_schema(
         operation_id="folders_delete",
+        summary="Delete a folder",
         request=None,
         responses=answers({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Take the folder away; its chats stay, in no folder."""
+        """Delete a folder. Its chats are kept, without a folder."""
         folder = access.folder_for(user=person(request), folder_id=folder_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         organising.delete_folder(folder=folder, now=timezone.now())
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""Legal holds, for those who may see and place them."""
+"""Legal holds."""
 
 import uuid
 from typing import ClassVar
@@ -27,25 +27,27 @@ ROWS = LegalHold.objects.select_related("group", "user")
 
 
 class NewHold(Strict):
-    """A hold to place: exactly the target that its level needs."""
+    """A legal hold to place, with exactly the target that its level needs."""
 
     level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
-    group = PlainText(default="", help_text="Of level `group`: its name.")
-    user = PlainText(default="", help_text="Of level `user`: the name with which they sign in.")
-    chat = serializers.UUIDField(default=None, allow_null=True, help_text="Of level `chat`.")
-    case = Words(least=1, most=LONGEST_CASE, help_text="Its name or number.")
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Stands in the ledger.")
+    group = PlainText(default="", help_text="Name of the group, for level `group`.")
+    user = PlainText(default="", help_text="User name, for level `user`.")
+    chat = serializers.UUIDField(
+        default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
+    )
+    case = Words(least=1, most=LONGEST_CASE, help_text="Name or number of the case.")
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Recorded in the audit log.")
     review_on = serializers.DateField(default=None, allow_null=True)
 
 
 class HoldRelease(Strict):
     """The release of a hold."""
 
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Stands in the ledger.")
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Recorded in the audit log.")
 
 
 class HoldOut(serializers.Serializer[LegalHold]):
-    """A hold; it is in force until `ends_at`."""
+    """A legal hold. It stays active until `ends_at`."""
 
     id = serializers.UUIDField()
     level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
@@ -61,7 +63,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
     released_at = serializers.DateTimeField(allow_null=True)
     release_reason = serializers.CharField()
     ends_at = serializers.DateTimeField(
-        allow_null=True, help_text="Seven days after the release; null before it."
+        allow_null=True, help_text="Seven days after the release. Null: not released."
     )
 
 
@@ -72,21 +74,28 @@ class Holds(Endpoint):
 
     @extend_schema(
         operation_id="holds_list",
+        summary="List legal holds",
         parameters=[PageQuery],
         responses=answers({200: listed(HoldOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the holds, newest first, ended ones too, for those who may see them."""
+        """List all legal holds, newest first. Requires permission to view legal holds."""
         require(person(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
         return Response({"data": items(HoldOut, page.rows), "next_cursor": page.next_cursor})
 
-    @extend_schema(operation_id="holds_place", request=NewHold, responses=answers({201: HoldOut}))
+    @extend_schema(
+        operation_id="holds_place",
+        summary="Place a legal hold",
+        request=NewHold,
+        responses=answers({201: HoldOut}),
+    )
     def post(self, request: Request) -> Response:
-        """Hold everything, a group's people, a person or a chat: nothing of it is erased.
+        """Place a legal hold on everything, a group's members, a user or a chat.
 
-        Raises `InvalidField`, and `Forbidden` and `NotFound` by their rights.
+        The hold prevents erasure. Raises `InvalidField`, and `Forbidden` and `NotFound` without the
+        permission.
         """
         user = person(request)
         require(user, PLACE)
@@ -110,10 +119,12 @@ class OneHold(Endpoint):
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
-        operation_id="holds_retrieve", responses=answers({200: HoldOut}, errors=READ_ERRORS)
+        operation_id="holds_retrieve",
+        summary="Get a legal hold",
+        responses=answers({200: HoldOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, hold_id: uuid.UUID) -> Response:
-        """Read the hold."""
+        """Retrieve a legal hold."""
         require(person(request), SEE)
         return Response(one(HoldOut, hold_of(hold_id)))
 
@@ -124,10 +135,16 @@ class ReleaseHold(Endpoint):
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
-        operation_id="holds_release", request=HoldRelease, responses=answers({200: HoldOut})
+        operation_id="holds_release",
+        summary="Release a legal hold",
+        request=HoldRelease,
+        responses=answers({200: HoldOut}),
     )
     def post(self, request: Request, hold_id: uuid.UUID) -> Response:
-        """End the hold in seven days: then what waited for it is erased. 409 `hold_released`."""
+        """Release a legal hold. It ends in seven days, and pending erasures then run.
+
+        409 `hold_released` if it was released before.
+        """
         user = person(request)
         require(user, RELEASE)
         hold = hold_of(hold_id)
@@ -140,7 +157,7 @@ class ReleaseHold(Endpoint):
 
 
 def hold_of(hold_id: uuid.UUID) -> LegalHold:
-    """Return the hold of that id. Raises `NotFound`."""
+    """Return the hold with this id. Raises `NotFound`."""
     row = ROWS.filter(pk=hold_id).first()
     if row is None:
         raise NotFound

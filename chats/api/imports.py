@@ -1,4 +1,4 @@
-"""Chats in from files: imports in the background, how far they are, and what came of them."""
+"""Import of chats from files, in the background."""
 
 import io
 import tempfile
@@ -9,6 +9,7 @@ from typing import IO, Any, ClassVar, cast
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import ngettext
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -19,8 +20,8 @@ from rest_framework.response import Response
 from chats.actions import ages
 from chats.api.endpoint import Endpoint, person
 from chats.api.errors import RequestTooLarge
-from chats.api.inputs import Nothing, PageQuery
-from chats.api.outputs import items, listed, one
+from chats.api.inputs import EmptyBody, PageQuery
+from chats.api.outputs import StoredSentence, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.exchange import accepting, bounds
@@ -28,109 +29,119 @@ from chats.models import FileImport, ImportOutcome
 
 
 class ImportOut(serializers.Serializer[FileImport]):
-    """An import: how far it is, and why it ended early if it did."""
+    """An import with its progress, and the reason if it ended early."""
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(choices=FileImport.State.choices)
     size = serializers.IntegerField(help_text="Bytes of the file.")
-    form = serializers.CharField(help_text="As it was recognised; empty until the file was read.")
+    form = serializers.CharField(help_text="Detected format. Empty until the file was read.")
     found = serializers.IntegerField(
-        allow_null=True, help_text="Chats in the file; null until it was read."
+        allow_null=True, help_text="Number of chats in the file. Null until it was read."
     )
-    done = serializers.IntegerField(
-        source="place", help_text="Chats of the file that are dealt with."
-    )
-    added = serializers.IntegerField(help_text="Chats that are new here.")
+    done = serializers.IntegerField(source="place", help_text="Chats processed so far.")
+    added = serializers.IntegerField(help_text="Chats created by the import.")
     were_here = serializers.IntegerField(help_text="Chats that were imported before.")
     grown = serializers.IntegerField(
-        help_text="Chats that were imported before and got the messages that are new in this file."
+        help_text="Chats that were imported before and received new messages from this file."
     )
-    not_taken = serializers.IntegerField(help_text="Chats that could not be taken.")
-    messages = serializers.IntegerField(help_text="Messages that were added.")
+    not_taken = serializers.IntegerField(help_text="Chats that could not be imported.")
+    messages = serializers.IntegerField(help_text="Messages added by the import.")
     messages_in_file = serializers.IntegerField(
-        help_text="Messages that the chats dealt with so far have in the file."
+        help_text="Messages that the processed chats have in the file."
     )
     messages_imported = serializers.IntegerField(
-        source="messages_here", help_text="Messages of the file that are here now, new or not."
+        source="messages_here",
+        help_text="Messages of the file that are now stored here, whether new or not.",
     )
-    code = serializers.CharField(help_text="Of the refusal of the file; empty without one.")
-    reason = serializers.CharField(help_text="The sentence of that refusal.")
+    code = serializers.CharField(help_text="Code of the refusal; empty if the file was accepted.")
+    reason = StoredSentence(help_text="Message of the refusal.")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
 
 
 class ImportConditionsOut(serializers.Serializer[Any]):
-    """The limits of an import, and what happens to imported messages afterwards."""
+    """The limits of an import, and the retention period of imported messages."""
 
-    file_bytes = serializers.IntegerField(help_text="Bytes of a file as it is sent.")
-    unpacked_bytes = serializers.IntegerField(help_text="Bytes of an archive when unpacked.")
-    entries = serializers.IntegerField(help_text="Entries of an archive.")
-    chat_bytes = serializers.IntegerField(help_text="Bytes of one chat in the file.")
+    file_bytes = serializers.IntegerField(help_text="Maximum size of the file, in bytes.")
+    unpacked_bytes = serializers.IntegerField(
+        help_text="Maximum size of an unpacked archive, in bytes."
+    )
+    entries = serializers.IntegerField(help_text="Maximum number of entries in an archive.")
+    chat_bytes = serializers.IntegerField(
+        help_text="Maximum size of one chat in the file, in bytes."
+    )
     messages_per_chat = serializers.IntegerField()
     retention_days = serializers.IntegerField(
         allow_null=True,
-        help_text="Older messages are erased every night; null: none. Imported messages keep their"
-        " dates, so the next night erases those that are older.",
+        help_text="Messages older than this are erased every night. Null: never. Imported "
+        "messages keep their dates, so the next night erases the older ones.",
     )
-    notice = serializers.CharField(help_text="A sentence about that; empty: nothing is erased.")
+    notice = serializers.CharField(help_text="Retention notice. Empty: nothing is erased.")
 
 
 class ImportStartedOut(ImportOut):
-    """An import that was started, with what happens to old messages."""
+    """A started import, with the retention period of its messages."""
 
     retention_days = serializers.SerializerMethodField()
     notice = serializers.SerializerMethodField()
 
     def get_retention_days(self, row: FileImport) -> int | None:
-        """Return the days after which messages are erased."""
+        """Retention period of messages, in days. Null: none."""
         return ages.days_of_new(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Return what happens to old messages, in a sentence."""
+        """Retention notice. Empty: nothing is erased."""
         return notice_of(self.get_retention_days(row))
 
 
 def notice_of(days: int | None) -> str:
-    """Return what retention does to imported messages; empty: nothing."""
+    """Return a sentence about the retention of imported messages. Empty: nothing is erased."""
     if days is None:
         return ""
-    return (
-        f"Messages older than {days} {'day' if days == 1 else 'days'} are erased every night."
-        " Imported messages keep their dates, so older ones are erased the night after the import."
-    )
+    return ngettext(
+        "Messages older than {n} day are erased every night. Imported messages keep their dates, "
+        "so older ones are erased the night after the import.",
+        "Messages older than {n} days are erased every night. Imported messages keep their dates, "
+        "so older ones are erased the night after the import.",
+        days,
+    ).format(n=days)
 
 
 class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     """The outcome for one chat of the file."""
 
-    place = serializers.IntegerField(help_text="In the file, from 1.")
+    place = serializers.IntegerField(help_text="Position in the file, from 1.")
     chat = serializers.UUIDField(
-        source="chat_id", allow_null=True, help_text="Null: it could not be taken."
+        source="chat_id", allow_null=True, help_text="Null: the chat could not be imported."
     )
     title = serializers.SerializerMethodField()
-    messages = serializers.IntegerField(help_text="How many were added.")
+    messages = serializers.IntegerField(help_text="Messages added.")
     messages_in_file = serializers.IntegerField(
-        source="in_file", help_text="Messages of the chat in the file, results of tools included."
+        source="in_file", help_text="Messages of the chat in the file, including tool results."
     )
     messages_imported = serializers.IntegerField(
-        source="here", help_text="Messages of the file that are here now, new or not."
+        source="here",
+        help_text="Messages of the file that are now stored here, whether new or not.",
     )
     was_here = serializers.BooleanField(
-        help_text="It was imported before; `messages` counts what was new in this file."
+        help_text="True if the chat was imported before; `messages` then counts new messages only."
     )
     losses = serializers.ListField(
-        child=serializers.CharField(), help_text="What could not be taken: `kind:detail`."
+        child=serializers.CharField(),
+        help_text="Content that could not be imported, as `kind:detail`.",
     )
-    code = serializers.CharField(help_text="Why it could not be taken; empty: it is here.")
-    reason = serializers.CharField()
+    code = serializers.CharField(
+        help_text="Reason the chat could not be imported. Empty: it was imported."
+    )
+    reason = StoredSentence()
 
     def get_title(self, row: ImportOutcome) -> str:
-        """Return the title that the chat has, or had in the file."""
+        """Return the current title of the chat, or the title in the file."""
         return row.chat.title if row.chat else row.title
 
 
 class FileParser(BaseParser):
-    """Bytes of any kind → a file on disk, counted as they come; its endpoint closes it."""
+    """Store an upload of any content type in a temporary file. The endpoint closes it."""
 
     media_type = "*/*"
 
@@ -140,7 +151,7 @@ class FileParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> IO[bytes]:
-        """Return the file, at its beginning. Raises `RequestTooLarge`."""
+        """Return the file, rewound to the start. Raises `RequestTooLarge`."""
         held = tempfile.SpooledTemporaryFile(max_size=bounds.MIB)  # noqa: SIM115  # closed with it
         size = 0
         while piece := stream.read(bounds.CHUNK):
@@ -156,7 +167,7 @@ class FileParser(BaseParser):
 
 
 class Imports(Endpoint):
-    """The person's imports."""
+    """The user's imports."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     parser_classes = (FileParser,)
@@ -164,11 +175,12 @@ class Imports(Endpoint):
 
     @extend_schema(
         operation_id="imports_list",
+        summary="List imports",
         parameters=[PageQuery],
         responses=answers({200: listed(ImportOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the imports whose reports are kept, newest first."""
+        """List your imports, newest first."""
         user = person(request)
         query = PageQuery.read(request.query_params.dict())
         order = ("-created_at", "-id")
@@ -177,19 +189,21 @@ class Imports(Endpoint):
 
     @extend_schema(
         operation_id="imports_create",
+        summary="Start an import",
         request={"application/octet-stream": OpenApiTypes.BINARY},
         responses=answers({202: ImportStartedOut}),
     )
     def post(self, request: Request) -> Response:
         """Import chats from a file, which is the request body.
 
-        The form of the file is recognised by its content: UI messages as JSONL or JSON, a bundle,
-        an export of another product, or a session of an agent. The file is read in the background;
-        `Location` is the address of the import's progress. Each chat is imported completely or not
-        at all. A chat that was imported before gets the messages that are new in the file. An empty
-        body, a body that is too large, and an archive whose list of entries is not sound are
-        refused at once. Other refusals are in `code` and `reason` of the import. `notice` says
-        whether a retention period erases old messages the night after the import.
+        The format is detected from the content: UI messages as JSONL or JSON, a bundle, an export
+        of another product, or a session of an agent. The file is read in the background; `Location`
+        is the address of the import's progress. Each chat is imported completely or not at all. A
+        chat that was imported before gets the messages that are new in the file.
+
+        An empty body, a body that is too large, and a damaged archive are refused immediately.
+        Other refusals are in `code` and `reason` of the import. `notice` says whether a retention
+        period erases old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
         row = accepting.begin(file, owner=person(request), now=timezone.now())
@@ -199,23 +213,24 @@ class Imports(Endpoint):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Close the file, also of a request that was done before."""
+        """Close the file, also when a stored response was replayed."""
         if self.file is not None:
             self.file.close()
         return super().finalize_response(request, response, *args, **kwargs)
 
 
 class ImportConditions(Endpoint):
-    """The conditions of imports."""
+    """The limits of imports."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="imports_conditions",
+        summary="Get the limits of imports",
         responses=answers({200: ImportConditionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Read the limits of an import, and whether old messages will be erased after it."""
+        """Get the limits of an import, and the retention period of imported messages."""
         days = ages.days_of_new(person(request), now=timezone.now())
         conditions = {
             "file_bytes": settings.IMPORT_FILE_BYTES,
@@ -230,37 +245,52 @@ class ImportConditions(Endpoint):
 
 
 class OneImport(Endpoint):
-    """One import of the person."""
+    """One of the user's imports."""
 
     scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
 
     @extend_schema(
-        operation_id="imports_get", responses=answers({200: ImportOut}, errors=READ_ERRORS)
+        operation_id="imports_get",
+        summary="Get an import",
+        responses=answers({200: ImportOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Read how far the import is and what came of it."""
+        """Retrieve an import with its progress."""
         row = accepting.import_for(user=person(request), import_id=import_id)
         return Response(one(ImportOut, row))
 
-    @extend_schema(operation_id="imports_delete", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="imports_delete",
+        summary="Delete an import report",
+        request=None,
+        responses=answers({204: None}),
+    )
     def delete(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Delete the report of an import that is over; its chats stay. 409 `import_not_over`."""
+        """Delete the report of a finished import. Its chats are kept. 409 `import_not_over`."""
         user = person(request)
         accepting.forget(user=user, import_id=import_id)
         return Response(status=204)
 
 
 class StopImport(Endpoint):
-    """The stop of an import."""
+    """Cancel an import."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
-    @extend_schema(operation_id="imports_stop", request=None, responses=answers({200: ImportOut}))
+    @extend_schema(
+        operation_id="imports_stop",
+        summary="Cancel an import",
+        request=None,
+        responses=answers({200: ImportOut}),
+    )
     def post(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Stop the import; what it made stays, its file goes. One that is over stays as it is."""
+        """Cancel an import. Imported chats are kept; the uploaded file is deleted.
+
+        Has no effect on a finished import.
+        """
         user = person(request)
         accepting.import_for(user=user, import_id=import_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         row = accepting.stop(user=user, import_id=import_id, now=timezone.now())
         return Response(one(ImportOut, row))
 
@@ -272,11 +302,12 @@ class ImportOutcomes(Endpoint):
 
     @extend_schema(
         operation_id="imports_chats",
+        summary="List imported chats",
         parameters=[PageQuery],
         responses=answers({200: listed(ImportOutcomeOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, import_id: uuid.UUID) -> Response:
-        """List what became of the chats of the file so far, in their order there."""
+        """List the processed chats of an import, in file order, with their outcome."""
         row = accepting.import_for(user=person(request), import_id=import_id)
         query = PageQuery.read(request.query_params.dict())
         name = f"import:{row.pk}"

@@ -1,13 +1,14 @@
-"""The inputs of the API: each body and query field by name, everything else refused.
+"""Request bodies and query parameters. Unknown fields are refused.
 
-Nothing is trimmed, converted or guessed: texts are stored byte for byte, and the domain checks
-their limits, with words for them.
+Values are never trimmed, converted or guessed. Texts are stored byte for byte; the domain checks
+their limits and returns the messages.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.core.validators import MaxLengthValidator
+from django.utils.translation import gettext, gettext_lazy
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -20,45 +21,45 @@ LARGEST_PAGE = 100
 
 
 class PlainText(serializers.CharField):
-    """A string as it was sent; a number is no string."""
+    """A string, unchanged. Other JSON types are refused."""
 
-    default_error_messages: ClassVar = {"invalid": "This is not a string."}
+    default_error_messages: ClassVar = {"invalid": gettext_lazy("This is not a string.")}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **options)
-        # NUL and half surrogate pairs are refused by the domain, which names their place.
+        # NUL and lone surrogates are refused by the domain, which reports their position.
         self.validators = [v for v in self.validators if isinstance(v, MaxLengthValidator)]
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text itself; refuse anything else."""
+        """Return the text unchanged; fail for anything else."""
         if not isinstance(data, str):
             self.fail("invalid")
         return data
 
 
 class MessageText(PlainText):
-    """The text of a message; NUL and lone surrogates become U+FFFD, as in replies and imports."""
+    """The text of a message. NUL and lone surrogates become U+FFFD, as in replies and imports."""
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text as it can be stored."""
+        """Return the text in a form that can be stored."""
         return storable(super().to_internal_value(data))
 
 
 class WholeNumber(serializers.IntegerField):
-    """A JSON integer; "90", 90.0 and true are none."""
+    """A JSON integer. "90", 90.0 and true are refused."""
 
     def to_internal_value(self, data: Any) -> int:
-        """Return the number itself; refuse anything else."""
+        """Return the number unchanged; fail for anything else."""
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return int(super().to_internal_value(data))
 
 
 class Flag(serializers.BooleanField):
-    """A JSON true or false; "yes" and 1 are none."""
+    """A JSON boolean. "yes" and 1 are refused."""
 
     def to_internal_value(self, data: Any) -> bool:
-        """Return the flag itself; refuse anything else."""
+        """Return the boolean unchanged; fail for anything else."""
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
@@ -66,18 +67,18 @@ class Flag(serializers.BooleanField):
 
 @extend_schema_field({"type": "string", "enum": list(keys.SCOPES)})
 class ScopeName(PlainText):
-    """The name of a scope; the domain refuses others, with the list of them."""
+    """The name of a scope. The domain refuses unknown scopes and lists the valid ones."""
 
 
 class Strict(serializers.Serializer[Any]):
-    """A set of fields; an unknown field is an error and not ignored."""
+    """Base class of request bodies and queries: unknown fields are errors."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the known fields, checked; raises ValidationError for an unknown one."""
+        """Return the validated fields. Raises ValidationError for an unknown one."""
         if isinstance(data, Mapping):
             unknown = sorted(str(name) for name in set(data) - set(self.fields))
             if unknown:
-                text = "There is no such field, or it cannot be set."
+                text = gettext("This field does not exist or cannot be set.")
                 raise serializers.ValidationError(
                     {unknown[0]: [serializers.ErrorDetail(text, code="unknown_field")]}
                 )
@@ -85,7 +86,7 @@ class Strict(serializers.Serializer[Any]):
 
     @classmethod
     def read(cls, data: Any) -> dict[str, Any]:
-        """Return the values of a body or a query. Raises the framework's ValidationError."""
+        """Validate a body or a query and return its values. Raises DRF's ValidationError."""
         serializer = cls(data=data)
         serializer.is_valid(raise_exception=True)
         return dict(serializer.validated_data)
@@ -95,188 +96,202 @@ class NewChat(Strict):
     """A chat, and its first message if `text` is given."""
 
     title = PlainText(default="", help_text="At most 200 characters.")
-    model = PlainText(default="", help_text="The id of a model. Empty: the default model.")
-    text = MessageText(required=False, help_text="The first message; the answer is then 202.")
+    model = PlainText(default="", help_text="Id of a model. Empty: the default model.")
+    text = MessageText(required=False, help_text="First message. The status is then 202.")
     temporary = Flag(
         default=False,
-        help_text="Erased at its owner's next sign-out on the pages, and some time after its last"
-        " message at the latest, where the policy allows it (else `temporary_not_allowed`).",
+        help_text="True: the chat is erased at its owner's next sign-out, or some time after "
+        "its last message. Requires a policy that allows it (else "
+        "`temporary_not_allowed`).",
     )
     team = serializers.UUIDField(
-        default=None, allow_null=True, help_text="The id of a team, which replies in the chat."
+        default=None, allow_null=True, help_text="Id of a team that replies in the chat."
     )
 
 
-class Again(Strict):
-    """The way in which a reply is asked for again."""
+class RegenerateRequest(Strict):
+    """Options for regenerating a reply."""
 
     play_on = Flag(
-        default=False, help_text="In a team's round: those who followed then reply again, too."
+        default=False,
+        help_text="True: the agents that followed in a team's round also reply again.",
     )
 
 
 class ChatChange(Strict):
-    """The fields of a chat that can be changed; absent fields stay."""
+    """The fields of a chat to change. Absent fields keep their value."""
 
-    title = PlainText(required=False, help_text="At most 200 characters. Empty keeps the old one.")
-    model = PlainText(required=False, help_text="The id of the model that answers from now on.")
+    title = PlainText(required=False, help_text="At most 200 characters. Empty: the title stays.")
+    model = PlainText(required=False, help_text="Id of the model that replies from now on.")
     system_text = PlainText(
         required=False,
-        help_text="The chat's own system text, at most 20,000 characters, where its policy lets"
-        " it have one (else `system_text_locked`). Empty takes it away.",
+        help_text="The chat's own system text, at most 20,000 characters. Requires a policy "
+        "that allows it (else `system_text_locked`). Empty: none.",
     )
 
     team = serializers.UUIDField(
         required=False,
         allow_null=True,
-        help_text="The id of the team that replies from the next message on; null: the model does.",
+        help_text="Id of the team that replies from the next message on. Null: the model replies.",
     )
-    memory = Flag(required=False, help_text="Whether the chat uses and fills its owner's memory.")
-    pinned = Flag(required=False, help_text="Stands first in the list.")
-    archived = Flag(required=False, help_text="Stands apart from the list.")
+    memory = Flag(required=False, help_text="True if the chat uses and fills its owner's memory.")
+    pinned = Flag(required=False, help_text="Pinned to the top of the list.")
+    archived = Flag(required=False, help_text="Archived: hidden from the normal list.")
     folder = serializers.UUIDField(
         required=False, allow_null=True, help_text="The id of a folder; null: in none."
     )
 
 
 class MemoryChange(Strict):
-    """The switches of a person's memory and their instructions; absent fields stay."""
+    """The memory settings to change. Absent fields keep their value."""
 
     instructions = PlainText(
-        required=False, help_text="For all of one's chats; at most 2,000 characters. Empty: none."
+        required=False,
+        help_text="Instructions for all your chats, at most 2,000 characters. Empty: none.",
     )
-    consent = Flag(required=False, help_text="Whether preferences may be kept and sent.")
+    consent = Flag(required=False, help_text="True if preferences may be stored and sent.")
     inferring = Flag(
         required=False,
-        help_text="Whether a model may read what is said from now on, and propose preferences.",
+        help_text="True if a model may read new messages and suggest preferences.",
     )
-    paused = Flag(required=False, help_text="Meanwhile nothing is noted and nothing is sent.")
+    paused = Flag(required=False, help_text="True: no preferences are stored or sent.")
 
 
 class NewPreference(Strict):
-    """A preference in the person's own words."""
+    """A preference."""
 
-    slot = PlainText(help_text="`name`, `language`, …, or `note`: of notes there may be many.")
+    slot = PlainText(
+        help_text="`name`, `language`, …, or `note`. Only `note` can have several preferences."
+    )
     text = PlainText(help_text="One line of 1 to 200 characters.")
     folder = serializers.UUIDField(
-        default=None, allow_null=True, help_text="Holds in the chats of this folder alone."
+        default=None,
+        allow_null=True,
+        help_text="Id of a folder; the preference then applies only to its chats.",
     )
 
 
 class PreferenceChange(Strict):
-    """Other words for a preference, or, without any, its acceptance."""
+    """New text for a preference, or its acceptance without one."""
 
-    text = PlainText(required=False, help_text="Absent: a proposed one is accepted as it is.")
+    text = PlainText(required=False, help_text="If absent, the suggestion is accepted unchanged.")
 
 
 class PreferenceDeletion(Strict):
-    """The way in which a preference is deleted."""
+    """Options for deleting a preference."""
 
     reopen = serializers.BooleanField(
-        default=False, help_text="True: what it had taken the place of is in use again."
+        default=False, help_text="True restores the preference that it replaced."
     )
 
 
 class FolderChange(Strict):
-    """The fields of a folder that can be changed; absent fields stay."""
+    """The fields of a folder to change. Absent fields keep their value."""
 
-    name = PlainText(required=False, help_text="As for a new folder.")
-    memory = Flag(required=False, help_text="Whether its chats use and fill their owner's memory.")
+    name = PlainText(required=False, help_text="1 to 100 characters, unique among your folders.")
+    memory = Flag(required=False, help_text="True if its chats use and fill their owner's memory.")
 
 
 class FolderName(Strict):
     """The name of a folder."""
 
-    name = PlainText(help_text="1 to 100 characters; of the person's folders no other has it.")
+    name = PlainText(help_text="1 to 100 characters, unique among your folders.")
 
 
 class NewMessage(Strict):
-    """A message; stored as sent, except that NUL and lone surrogates become U+FFFD."""
+    """A message. Stored as sent, except that NUL and lone surrogates become U+FFFD."""
 
     text = MessageText()
-    stream = Flag(default=False, help_text="Answer with the events of the reply instead of a 202.")
+    stream = Flag(
+        default=False,
+        help_text="True: respond with the event stream of the reply instead of a 202.",
+    )
     as_role = PlainText(
-        default="", help_text="The role of a person of the chat's team, in whose name it is said."
+        default="", help_text="Id of a human role in the chat's team that says the message."
     )
 
 
 class StateChange(Strict):
-    """A correction of a state; fields that are not named stay."""
+    """A correction of the state. Other fields keep their value."""
 
-    version = WholeNumber(help_text="The version that was looked at.")
+    version = WholeNumber(help_text="The version that you corrected.")
     values = serializers.DictField(default=dict, help_text="Fields to set, by name.")
     remove = serializers.ListField(
-        child=PlainText(), default=list, help_text="Names of fields that are not known any more."
+        child=PlainText(), default=list, help_text="Names of fields to remove."
     )
 
 
 class StateRestoration(Strict):
-    """The version of a state that is to be in force again."""
+    """The version of the state to restore."""
 
-    version = WholeNumber(help_text="The version that is in force now.")
-    to = WholeNumber(help_text="The version whose values come back.")
+    version = WholeNumber(help_text="The latest version.")
+    to = WholeNumber(help_text="The version to restore.")
 
 
-class OtherWords(Strict):
-    """A changed message; stored as sent, except that NUL and lone surrogates become U+FFFD."""
+class EditRequest(Strict):
+    """A new text for a message. NUL and lone surrogates become U+FFFD."""
 
     text = MessageText()
 
 
 class NewCompaction(Strict):
-    """The wishes for a summary that somebody asks for."""
+    """Options for a requested summary."""
 
-    focus = PlainText(default="", help_text="What the summary is to keep; at most 500 characters.")
+    focus = PlainText(
+        default="", help_text=("Details that the summary should keep; up to 500 characters.")
+    )
     model = PlainText(
         default=None,
         allow_null=True,
-        help_text="The id of the model that writes it. Null: as the policy says. Empty: no model,"
-        " sentences are picked.",
+        help_text="Id of the model that writes the summary. Null: the policy's model. Empty: no "
+        "model; sentences are selected from the messages.",
     )
 
 
 class Revision(Strict):
-    """A summary in a person's own words."""
+    """A corrected summary."""
 
     text = PlainText(help_text="Headings, and bullets that end with their sources: `- … [#3, #7]`.")
 
 
 class Rejection(Strict):
-    """The reason why a waiting summary is refused."""
+    """The reason for rejecting a pending summary."""
 
-    reason = PlainText(default="", help_text="At most 400 characters; stays with the summary.")
+    reason = PlainText(default="", help_text="At most 400 characters, stored with the summary.")
 
 
-class Erasing(Strict):
-    """The choice for other messages that quote an erased one."""
+class ErasureRequest(Strict):
+    """The treatment of messages that quote an erased one."""
 
     quotes = serializers.ChoiceField(
         choices=["keep", "erase"],
         default="keep",
-        help_text="`erase`: messages that quote it word for word are erased with it.",
+        help_text="`erase`: also erase the messages that quote it word for word.",
     )
 
 
 class CompareQuery(Strict):
-    """The two summaries of a chat to compare."""
+    """Two summaries of a chat to compare."""
 
-    older = serializers.UUIDField(help_text="The id of the compaction to compare with.")
-    newer = serializers.UUIDField(help_text="The id of the compaction that is compared.")
+    older = serializers.UUIDField(help_text="Id of the compaction to compare with.")
+    newer = serializers.UUIDField(help_text="Id of the compaction to compare.")
 
 
 class NewKey(Strict):
-    """A key of one's own."""
+    """An API key to create."""
 
     name = PlainText(help_text="At most 200 characters.")
-    scopes = serializers.ListField(child=ScopeName(), help_text="At least one.")
-    lifetime_days = WholeNumber(default=keys.DEFAULT_DAYS, help_text="1 to 365.")
+    scopes = serializers.ListField(child=ScopeName(), help_text="At least one scope.")
+    lifetime_days = WholeNumber(
+        default=keys.DEFAULT_DAYS, help_text="Days until the key expires, 1 to 365."
+    )
     unmanaged = Flag(
         default=False,
-        help_text="What it sends to /v1 is passed on as it came, and none of its words is stored.",
+        help_text="Requests to /v1 are passed through unchanged, and no text is stored.",
     )
 
 
-class Nothing(Strict):
+class EmptyBody(Strict):
     """An empty body or query."""
 
 
@@ -284,133 +299,143 @@ class PageQuery(Strict):
     """The page of a list."""
 
     limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
-    cursor = PlainText(default="", help_text="`next_cursor` of the page before.")
+    cursor = PlainText(default="", help_text="`next_cursor` of the previous page.")
 
 
 class ChatsQuery(PageQuery):
-    """The chats to list: all that are not deleted, or some of them."""
+    """Filters of the list of chats."""
 
     archived = serializers.BooleanField(
-        required=False, help_text="True: only archived chats; false: only others."
+        required=False,
+        help_text="True: only archived chats. False: only chats that are not archived.",
     )
     folder = serializers.UUIDField(required=False, help_text="Only the chats of this folder.")
     deleted = serializers.BooleanField(
-        default=False, help_text="True: instead the deleted chats that can be brought back."
+        default=False, help_text="True: only deleted chats that can be restored."
     )
 
 
 class TeamMessagesQuery(PageQuery):
-    """The messages of a team to list: all, or those of a speaker, of a time, or of an id."""
+    """Filters of a team's messages."""
 
-    id = PlainText(default="", help_text="`msg-N`, or the id that a message was imported with.")
-    speaker = PlainText(default="", help_text="The id of a role.")
-    since = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment counts.")
-    until = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment does not.")
+    id = PlainText(default="", help_text="`msg-N`, or the id from an import.")
+    speaker = PlainText(default="", help_text="Id of a role.")
+    since = serializers.DateTimeField(required=False, help_text="ISO 8601, inclusive.")
+    until = serializers.DateTimeField(required=False, help_text="ISO 8601, exclusive.")
     stream = serializers.BooleanField(
         default=False,
-        help_text="True: all of them at once, one JSON object a line; then without `limit`.",
+        help_text="True: stream all messages, one JSON object per line. Cannot be combined with "
+        "`limit`.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the values; raises ValidationError for a stream of a page."""
+        """Return the values. Raises ValidationError for a stream with a limit."""
         if attrs["stream"] and "limit" in self.initial_data:
-            text = "A stream has no pages. Leave `limit` out, or `stream`."
+            text = gettext("A stream has no pages. Leave out `limit` or `stream`.")
             raise serializers.ValidationError({"limit": [text]})
         return attrs
 
 
 class ArchiveQuery(Strict):
-    """The search in the originals of a chat."""
+    """A search of the original messages of a chat."""
 
-    q = PlainText(help_text="Words, or a question in plain words; at most 500 characters.")
+    q = PlainText(help_text="Keywords or a question, at most 500 characters.")
     speaker = PlainText(
         default="",
-        help_text="Only what this one said: the id or the name of a role, whatever its case, spaces"
-        " and hyphens, or the name of the chat's owner.",
+        help_text=(
+            "Only messages of this speaker: the id or name of a role, ignoring case, spaces and "
+            "hyphens, or the owner's user name."
+        ),
     )
     limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
 
 
 class SearchQuery(Strict):
-    """The search in one's own chats."""
+    """A search of your chats."""
 
-    q = PlainText(help_text="Words, or a question in plain words; at most 400 characters.")
+    q = PlainText(help_text="Keywords or a question, at most 400 characters.")
     chat = serializers.UUIDField(required=False, help_text="Only in this chat.")
     folder = serializers.UUIDField(required=False, help_text="Only in this folder.")
     role = serializers.ChoiceField(choices=["user", "assistant", "summary"], required=False)
-    speaker = PlainText(default="", help_text="Only what the role of this name said.")
-    after = serializers.DateTimeField(required=False, help_text="Written then or later.")
-    before = serializers.DateTimeField(required=False, help_text="Written earlier.")
+    speaker = PlainText(default="", help_text="Only messages of the role with this name.")
+    after = serializers.DateTimeField(
+        required=False, help_text="Only messages written at this time or later."
+    )
+    before = serializers.DateTimeField(
+        required=False, help_text="Only messages written before this time."
+    )
     page = serializers.IntegerField(min_value=1, max_value=10, default=1)
 
 
 class ExplainQuery(Strict):
-    """The agent and the model for which the policy of a chat is explained."""
+    """The agent and the model for which to explain a chat's policy."""
 
-    agent = PlainText(required=False, max_length=80, help_text="The id of a role in its team.")
-    model = PlainText(required=False, max_length=60, help_text="Empty: the one that would reply.")
+    agent = PlainText(required=False, max_length=80, help_text="Id of a role in the chat's team.")
+    model = PlainText(
+        required=False, max_length=60, help_text="Id of a model. Empty: the model that would reply."
+    )
 
 
 class EffectiveQuery(ExplainQuery):
-    """The person, chat, agent and model whose policy is explained."""
+    """The user, chat, agent and model for which to explain the policy."""
 
-    person = PlainText(max_length=150, help_text="The name with which they sign in.")
-    chat = serializers.UUIDField(required=False, help_text="One of theirs.")
+    person = PlainText(max_length=150, help_text="User name.")
+    chat = serializers.UUIDField(required=False, help_text="A chat of the same user.")
 
 
 class RecentQuery(Strict):
-    """The newest messages across one's own chats."""
+    """The number of recent messages, and the chat."""
 
     limit = serializers.IntegerField(
         min_value=1,
         required=False,
-        help_text="At most so many; never more than the policy's window.",
+        help_text="Maximum number of messages, up to the policy's window.",
     )
-    chat = serializers.UUIDField(required=False, help_text="Only those of this chat.")
+    chat = serializers.UUIDField(required=False, help_text="Only messages of this chat.")
 
 
 class MessagesQuery(PageQuery):
-    """The messages to list: all, or the originals of a compaction by its range."""
+    """The range of messages to list, such as the originals of a compaction."""
 
     from_seq = serializers.IntegerField(min_value=1, required=False)
     to_seq = serializers.IntegerField(min_value=1, required=False)
 
 
 class EventsQuery(PageQuery):
-    """The audit events to list."""
+    """Filters of the audit events."""
 
     type = serializers.ChoiceField(choices=sorted(ledger.EVENT_TYPES), required=False)
     chat = serializers.UUIDField(required=False)
-    since = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment counts.")
+    since = serializers.DateTimeField(required=False, help_text="ISO 8601, inclusive.")
     q = serializers.CharField(
         required=False,
         allow_blank=True,
         max_length=LONGEST,
-        help_text="A search line, as on the page: event: actor: chat: turn: policy: field: at:",
+        help_text="Search query with these keys: event:, actor:, person:, object:, chat:, "
+        "turn:, policy:, field:, at:.",
     )
 
 
 class SampleRequest(Strict):
-    """A policy as it is written, and where it would be assigned."""
+    """Unsaved values and locks of a policy, and its place."""
 
-    values = serializers.DictField(default=dict, help_text="The fields that it sets, by name.")
+    values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
     locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
-    policy = PlainText(
-        default="", help_text="The policy that it would be the next version of, by its slug."
-    )
+    policy = PlainText(default="", help_text="Slug of the policy whose next version this would be.")
     place = serializers.ChoiceField(
         choices=["instance", "assigned"],
         default="instance",
-        help_text="To everybody, or only where it is assigned today.",
+        help_text="`instance`: as if the policy applied to everyone; `assigned`: only current "
+        "assignments.",
     )
 
 
 class PreviewRequest(SampleRequest):
-    """A policy as it is written, and the chat that it is tried on."""
+    """Unsaved values and locks of a policy, and a chat to preview them in."""
 
     place = serializers.ChoiceField(
         choices=["instance", "chat"],
         default="instance",
-        help_text="Where it would be assigned, if it does not apply to the chat yet.",
+        help_text="Where the policy would apply, if it does not apply to the chat yet.",
     )
     chat = serializers.UUIDField()

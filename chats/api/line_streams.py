@@ -1,4 +1,4 @@
-"""Lists of a chat's messages as streams of lines, each with a cursor from which it goes on."""
+"""Streams of a chat's messages as lines. Each line has a cursor to resume from."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,14 +15,14 @@ from chats.record import access
 from chats.streams import lines
 from chats.streams.api import user_of
 
-# The lines after a place, and the place behind them; None at the end.
+# Takes a position. Returns the lines after it and the next position, None at the end.
 Part = Callable[[int], tuple[bytes, int | None]]
 
 
 def streamed(
     request: Request, chat: Chat, part: Part, *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Stream a list of this name from the cursor on, while the person may see the chat.
+    """Stream the named list from a cursor, as long as the user may see the chat.
 
     Raises `InvalidCursor` and `TooManyStreams`.
     """
@@ -43,5 +43,5 @@ def streamed(
 
 
 def cursor_of(place: int, *, name: str) -> str:
-    """Write the cursor of what follows a place in a list."""
+    """Return the cursor of the lines after a position."""
     return write_cursor([place], name=name)

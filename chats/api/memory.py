@@ -1,4 +1,4 @@
-"""A person's memory: their own instructions, and what is kept of them."""
+"""A person's memory: instructions and preferences."""
 
 import uuid
 from typing import Any, ClassVar
@@ -22,23 +22,23 @@ from chats.record import access
 
 
 class EvidenceOut(serializers.Serializer[object]):
-    """The place in a message of the person's own from which a preference was taken."""
+    """The part of a message from which a preference was taken."""
 
     chat = serializers.UUIDField()
     message = serializers.UUIDField()
-    start = serializers.IntegerField(help_text="In code points of the message's text.")
+    start = serializers.IntegerField(help_text="Start in the message's text, in code points.")
     end = serializers.IntegerField()
 
 
 class PreferenceOut(serializers.Serializer[object]):
-    """One thing that holds of the person, or held."""
+    """A current, suggested or replaced preference."""
 
     id = serializers.UUIDField()
     slot = serializers.ChoiceField(choices=Preference.Slot.values)
     text = serializers.CharField()
-    kind = serializers.CharField(help_text="`written`, `told` or `inferred`.")
+    kind = serializers.CharField(help_text="`written`, `told` (stated in a message) or `inferred`.")
     status = serializers.CharField(help_text="`proposed`, `current` or `superseded`.")
-    confidence = serializers.IntegerField(help_text="In percent.")
+    confidence = serializers.IntegerField(help_text="Confidence in percent.")
     folder = serializers.UUIDField(allow_null=True)
     valid_from = serializers.DateTimeField()
     valid_to = serializers.DateTimeField(allow_null=True)
@@ -47,44 +47,46 @@ class PreferenceOut(serializers.Serializer[object]):
 
 
 class MemoryOut(serializers.Serializer[object]):
-    """Everything that is kept of the person."""
+    """The complete memory of a person."""
 
     instructions = serializers.CharField()
-    consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: memory is off.")
+    consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: the memory is off.")
     paused = serializers.BooleanField()
     inferring_since = serializers.DateTimeField(
         allow_null=True,
-        help_text="Since when a model may propose preferences of what is said; null: none does.",
+        help_text="Time since which a model may suggest preferences. Null: never.",
     )
     preferences = PreferenceOut(many=True)
 
 
 class Memory(Unchanged):
-    """The person's memory."""
+    """The user's memory."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, request: Request) -> QuerySet[MemorySettings]:
-        """Return the person's settings, made where there are none."""
+        """Return the user's settings. Creates them if they do not exist."""
         return preferences.stored_settings(person(request).pk)
 
     @extend_schema(
         operation_id="memory_get",
+        summary="Get your memory",
         responses=answers({200: MemoryOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Read everything that is kept of the person, what held before included."""
+        """Get your instructions, settings and preferences, including replaced ones."""
         return Response(preferences.exported(person(request).pk))
 
     @extend_schema(
         operation_id="memory_change",
+        summary="Update your memory",
         request=MemoryChange,
         responses=answers({200: MemoryOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request) -> Response:
-        """Write the instructions, turn the memory or proposals on or off, or pause: what is named.
+        """Update your instructions and memory settings.
 
-        409 `memory_off`.
+        Turns the memory or the suggestions on or off, or pauses them. 409 `memory_off`.
         """
         values = MemoryChange.read(request.data)
         found: dict[str, Any] = {"owner_id": person(request).pk, "now": timezone.now()}
@@ -101,18 +103,19 @@ class Memory(Unchanged):
 
 
 class Preferences(Endpoint):
-    """The person's preferences."""
+    """The user's preferences."""
 
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
         operation_id="preferences_create",
+        summary="Add a preference",
         request=NewPreference,
         responses=answers({201: PreferenceOut}),
     )
     def post(self, request: Request) -> Response:
-        """Add a preference; it takes the place of what is in its slot. 409 `memory_off`."""
+        """Add a preference. It replaces the current one in its slot. 409 `memory_off`."""
         values = NewPreference.read(request.data)
         folder = None
         if values["folder"]:
@@ -134,11 +137,12 @@ class OnePreference(Endpoint):
 
     @extend_schema(
         operation_id="preferences_change",
+        summary="Update a preference",
         request=PreferenceChange,
         responses=answers({200: PreferenceOut}),
     )
     def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Accept a proposed preference, or put one in other words: that is another one."""
+        """Accept a suggested preference. With `text`, replace it by a new one."""
         found: dict[str, Any] = {"owner_id": person(request).pk, "preference_id": preference_id}
         preferences.preference_for(**found)
         values = PreferenceChange.read(request.data)
@@ -150,14 +154,15 @@ class OnePreference(Endpoint):
 
     @extend_schema(
         operation_id="preferences_delete",
+        summary="Delete a preference",
         parameters=[PreferenceDeletion],
         request=None,
         responses=answers({204: None}),
     )
     def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Delete the preference, also from prompts that were sent; it is not learned again.
+        """Delete a preference, also from stored prompts. It is not inferred again.
 
-        Until the person writes it themselves. The messages that it was taken from stay.
+        You can still add it yourself. The messages it was taken from are kept.
         """
         owner = person(request)
         preferences.preference_for(owner_id=owner.pk, preference_id=preference_id)

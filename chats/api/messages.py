@@ -1,4 +1,4 @@
-"""The messages of a chat: list them in order, send one."""
+"""The messages of a chat: list and send."""
 
 import uuid
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import MessagesQuery, NewMessage
-from chats.api.once import idempotency_key
+from chats.api.once import idempotency_key, replay_header
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.parsing import MessageParser
@@ -27,17 +27,17 @@ from chats.streams.api import FollowingPerson, check_room, stream_of
 from chats.streams.web import cookie_of
 from chats.turns.start import start
 
-# The kind of an answer that is a stream of events.
+# Content type of an event stream.
 EVENTS = "text/event-stream"
 
 
 class EventsOrJSON(DefaultContentNegotiation):
-    """Lets a client that sends something accept events alone; a refusal is JSON all the same."""
+    """Let POST clients accept only events. Error responses to them are still JSON."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return JSON for such a client, and what the framework chooses for any other."""
+        """Return JSON for a client that accepts only events, else DRF's choice."""
         if request.method == "POST" and accepts_events_alone(request):
             return JSONRenderer(), JSONRenderer.media_type
         chosen: tuple[BaseRenderer, str] = super().select_renderer(
@@ -47,7 +47,7 @@ class EventsOrJSON(DefaultContentNegotiation):
 
 
 def accepts_events_alone(request: Request) -> bool:
-    """Tell whether the `Accept` header names events and nothing else."""
+    """Return True if the `Accept` header names only `text/event-stream`."""
     named = {
         each.partition(";")[0].strip() for each in request.headers.get("Accept", "").split(",")
     }
@@ -65,13 +65,14 @@ class Messages(Endpoint):
 
     @extend_schema(
         operation_id="chats_messages_list",
+        summary="List messages",
         parameters=[MessagesQuery],
         responses=answers({200: listed(MessageOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the messages, first to last.
+        """List the messages of the active branch, oldest first.
 
-        Those that wait to be taken up stand at the end of the last page, beyond its limit.
+        Messages that wait for a turn follow at the end of the last page, beyond its limit.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())
@@ -79,7 +80,8 @@ class Messages(Endpoint):
         branch = chat.active_branch
         if branch is None:
             return Response({"data": [], "next_cursor": None})
-        # In this order a message that is taken up meanwhile appears twice at worst, never missing.
+        # Waiting messages are read first: one that a turn accepts in between then appears twice at
+        # worst, and is never missing.
         waiting = [] if last is not None else store.waiting(branch_id=branch.pk)
         branch.refresh_from_db(fields=["last_seq"])
         page = page_of(
@@ -96,15 +98,16 @@ class Messages(Endpoint):
 
     @extend_schema(
         operation_id="chats_messages_send",
+        summary="Send a message",
         request=NewMessage,
         parameters=[IDEMPOTENCY_KEY],
         responses=answers({202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
-        """Send a message. 202: it is stored and will be answered; follow the turn.
+        """Send a message. 202: the message is stored; follow the turn for the reply.
 
-        With `stream`, or for a client that accepts `text/event-stream` alone, the answer is a 200
-        whose events follow the turn at once. A key needs the scope `chats:read` too for that.
+        With `stream`, or if the client accepts only `text/event-stream`, the response is a 200 with
+        the events of the turn. An API key then also needs the scope `chats:read`.
         """
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         sent = NewMessage.read(request.data)
@@ -121,14 +124,21 @@ class Messages(Endpoint):
             api_key=key_of(request),
         )
         answer = {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)}
+        replayed = replay_header(repeated=accepted.repeated)
         if viewer is None:
-            return Response(answer, status=202)
+            return Response(answer, status=202, headers=replayed)
         greeting = connection.sse("accepted", JSONRenderer().render(answer).decode())
-        return stream_of(viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting)
+        stream = stream_of(viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting)
+        for name, value in replayed.items():
+            stream[name] = value
+        return stream
 
 
 def follower(request: Request) -> FollowingPerson:
-    """Return the viewer of the reply. Raises `InsufficientScope` and `TooManyStreams`."""
+    """Return the client that follows the reply.
+
+    Raises `InsufficientScope` and `TooManyStreams`.
+    """
     key, user = key_of(request), person(request)
     if key is not None:
         keys.require_scope(key=key, scope="chats:read")

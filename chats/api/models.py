@@ -1,4 +1,4 @@
-"""The models that can be chosen."""
+"""The models of this instance."""
 
 from typing import ClassVar
 
@@ -14,9 +14,9 @@ from chats.api.schema import READ_ERRORS, answers
 
 
 class ModelList(serializers.Serializer[object]):
-    """Every model; there is one page of them."""
+    """All models, on one page."""
 
-    data = ModelOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+    data = ModelOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
 class Models(Endpoint):
@@ -25,10 +25,12 @@ class Models(Endpoint):
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
-        operation_id="models_list", responses=answers({200: ModelList}, errors=READ_ERRORS)
+        operation_id="models_list",
+        summary="List models",
+        responses=answers({200: ModelList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List every enabled model, and whether the person's policy allows it in a new chat."""
+        """List every enabled model, and whether your policy allows it in a new chat."""
         return Response(
             {"data": items(ModelOut, lifecycle.models_for(chat=None, user=person(request)))}
         )

@@ -1,4 +1,4 @@
-"""Sums of money in the outputs: by currency, and what is not known."""
+"""Amounts of money by currency."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from contextpolicy.engine.costs import Money
 class AmountOut(serializers.Serializer[object]):
     """A sum in one currency."""
 
-    currency = serializers.CharField(help_text="As the model's price names it; may be empty.")
+    currency = serializers.CharField(help_text="Currency of the model's price; may be empty.")
     amount = serializers.DecimalField(max_digits=24, decimal_places=10)
 
 
 class MoneyOut(serializers.Serializer[object]):
-    """Sums by currency. Where `unknown` is not 0, the whole is not known."""
+    """Amounts by currency. If `unknown` is not 0, the total is incomplete."""
 
     amounts = AmountOut(many=True)
-    unknown = serializers.IntegerField(help_text="How many more had no price.")
+    unknown = serializers.IntegerField(help_text="Number of items without a known price.")
 
 
 def money_json(money: Money) -> dict[str, Any]:
-    """Return sums by currency."""
+    """Return amounts by currency as JSON."""
     amounts = [{"currency": name, "amount": money.amounts[name]} for name in sorted(money.amounts)]
     return {"amounts": amounts, "unknown": money.unknown}

@@ -1,10 +1,10 @@
-"""Does a POST once: a repetition with its `Idempotency-Key` gets the first answer and does nothing.
+"""Idempotency-Key support: replay the stored response for a repeated POST.
 
-The key is stored in the transaction of the act itself. Of two requests at the same time the second
-waits for the first, and then gets its answer; what was refused or rolled back may be tried again
-with the same key. Answers are kept encrypted for a day, and no longer than the words of their chat.
-Endpoints that accept messages know their own keys (`chats.record.idempotency`), because there the
-answer is read anew from its rows.
+The key is stored in the transaction of the request itself. Of two concurrent requests, the second
+waits for the first and gets its response. A refused or rolled back request can be retried with the
+same key. Responses are stored encrypted for a day, and never longer than the texts of their chat.
+Endpoints that accept messages use `chats.record.idempotency` instead, which rebuilds the response
+from current rows.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from chats.ground import secrets
 from chats.record.idempotency import IdempotentRequest, InvalidIdempotencyKey
 
 REPLAYED = "Idempotent-Replayed"
-# Shown once, and stored nowhere but as a hash.
+# Shown once. Only a hash of it is stored.
 NEVER_KEPT = "secret"
 
 
 def idempotency_key(request: Request) -> str:
-    """Return the key under which a repetition is known; empty without the header.
+    """Return the `Idempotency-Key` header, or an empty string without one.
 
-    Raises `InvalidIdempotencyKey` for a header without a value, which would protect nothing.
+    Raises `InvalidIdempotencyKey` for an empty header, which would protect nothing.
     """
     key = request.headers.get("Idempotency-Key")
     if key is not None and not key:
@@ -42,7 +42,7 @@ def idempotency_key(request: Request) -> str:
 def once(
     post: Callable[..., HttpResponseBase], request: Request, *args: Any, **kwargs: Any
 ) -> HttpResponseBase:
-    """Return what `post` answers, or what it answered to the first request with this key.
+    """Call `post`, or replay its response to an earlier request with the same key.
 
     Raises `InvalidIdempotencyKey` and `IdempotencyKeyReused`, and what `post` raises.
     """
@@ -66,8 +66,13 @@ def once(
         raise
 
 
+def replay_header(*, repeated: bool) -> dict[str, str]:
+    """Return the header that marks a replayed response."""
+    return {REPLAYED: "true"} if repeated else {}
+
+
 def said_in(body: Any) -> Any:
-    """Return what tells one body from another: itself, or of a file its hash."""
+    """Return the part of a body that identifies it: the body, or the hash of a file."""
     if not hasattr(body, "read"):
         return body
     digest = hashlib.file_digest(body, "sha256").hexdigest()
@@ -76,7 +81,7 @@ def said_in(body: Any) -> Any:
 
 
 def kept_of(answer: Response, *, chat_id: object) -> dict[str, Any]:
-    """Return what is kept of an answer: its status, and encrypted what it says."""
+    """Return the stored form of a response: its status and its encrypted body."""
     said = answer.data
     if isinstance(said, dict):
         said = {name: value for name, value in said.items() if name != NEVER_KEPT}
@@ -89,6 +94,6 @@ def kept_of(answer: Response, *, chat_id: object) -> dict[str, Any]:
 
 
 def replayed(kept: dict[str, Any]) -> Response:
-    """Return an answer once more. Raises `SecretUnreadable`."""
+    """Return the stored response. Raises `SecretUnreadable`."""
     said = json.loads(secrets.decrypt(kept["answer"]))
     return Response(said, status=kept["status"], headers={REPLAYED: "true"})

@@ -1,9 +1,10 @@
-"""The outputs of the API: each field by name, so that a new column never leaks out by itself."""
+"""Serializers of the API. Each field is listed, so that a new column never leaks."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -41,54 +42,57 @@ class ChatOut(serializers.Serializer[Chat]):
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
     deleted_at = serializers.DateTimeField(
-        allow_null=True, help_text="Null, but in the list of deleted chats."
+        allow_null=True, help_text="Null, except in the list of deleted chats."
     )
     erase_at = serializers.DateTimeField(
-        allow_null=True, help_text="Until then a deleted chat can be brought back."
+        allow_null=True, help_text="Time until which a deleted chat can be restored."
     )
 
 
 class FolderOut(serializers.Serializer[Folder]):
-    """A folder of a person's chats."""
+    """A folder of chats."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Folder) -> bool:
-        """Tell whether the chats use and fill their owner's memory."""
+        """True if the chats use and fill their owner's memory."""
         return not row.without_memory
 
 
-class OneChatOut(ChatOut):
-    """A chat with its own system text and whether it has a memory."""
+class ChatDetailOut(ChatOut):
+    """A chat with its own system text and its memory setting."""
 
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Chat) -> bool:
-        """Tell whether the chat uses and fills its owner's memory."""
+        """True if the chat uses and fills its owner's memory."""
         return not (row.without_memory or row.temporary)
 
-    system_text = serializers.CharField(help_text="Empty: none. Lists of chats leave it out.")
+    system_text = serializers.CharField(help_text="Empty: none. Not part of the list of chats.")
 
 
 class MessageOut(serializers.Serializer[Message]):
-    """A message. `seq` is null while it waits to be taken up by a turn."""
+    """A message. `seq` is null until a turn accepts the message."""
 
     id = serializers.UUIDField()
     seq = serializers.IntegerField(allow_null=True)
     waiting = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=Message.Role.choices)
-    text = serializers.CharField(help_text="The text parts joined: the bytes that were sent.")
+    text = serializers.CharField(help_text="The text parts of the message, joined.")
     speaker = serializers.DictField(
         allow_null=True,
-        help_text="The member of a team that said it: `roleId`, `roleName`, `type`.",
+        help_text="The team member that said it: `roleId`, `roleName`, `type`.",
     )
     addressees = serializers.ListField(
-        child=serializers.CharField(), help_text="The members it is for; none: everybody."
+        child=serializers.CharField(),
+        help_text="Team members that the message addresses. Empty: all.",
     )
     parts = serializers.ListField(child=serializers.DictField())
-    finish = serializers.CharField(help_text="Why a reply ended; empty for a user's message.")
+    finish = serializers.CharField(
+        help_text="Finish reason of a reply. Empty for a user's message."
+    )
     model = serializers.CharField(source="model_name")
     turn = serializers.UUIDField(source="turn_id", allow_null=True)
     token_count = serializers.IntegerField(allow_null=True)
@@ -99,72 +103,89 @@ class MessageOut(serializers.Serializer[Message]):
     created_at = serializers.DateTimeField()
 
     def get_waiting(self, message: Message) -> bool:
-        """Tell whether it is accepted and not yet taken up."""
+        """True if the message waits for a turn."""
         return message.seq is None
 
     def get_pinned(self, message: Message) -> bool:
-        """Tell whether a person keeps it in the prompt."""
+        """True if the message is pinned."""
         return message.pinned_at is not None
 
     def get_erased(self, message: Message) -> bool:
-        """Tell whether its text was removed for good."""
+        """True if the text was permanently erased."""
         return message.erased_at is not None
 
 
 class ProofOut(serializers.Serializer[Any]):
-    """A proof of what was erased, for whoever still has the words.
+    """A proof of the erased text, for anyone who still has a copy.
 
-    The salt is kept nowhere: this response is the only one that has it.
+    The salt is not stored. Only this response has it.
     """
 
-    salt = serializers.CharField(help_text="32 bytes in hex: the key.")
+    salt = serializers.CharField(help_text="Key of the HMAC: 32 bytes in hex.")
     commitment = serializers.CharField(
-        help_text="HMAC-SHA-256 in hex, as the certificate in the ledger has it. Of a message: over"
-        " its parts as canonical JSON (sorted keys, no spaces, ASCII only). Of a chat: over a line"
-        " for each message in the order of acceptance, its id, a blank, its parts, a line feed."
+        help_text="HMAC-SHA-256 in hex, as in the certificate in the audit log. For a message: "
+        "over its parts as canonical JSON (sorted keys, no spaces, ASCII only). For a "
+        "chat: over one line per message in the order of acceptance, with its id, a "
+        "space, its parts and a line feed."
     )
 
 
 class MessageProofOut(ProofOut):
-    """A proof of the words of one message."""
+    """A proof of the text of one message."""
 
     message = serializers.UUIDField()
 
 
 class ErasedOut(MessageOut):
-    """A message without its words."""
+    """An erased message."""
 
     proofs = serializers.ListField(
         child=MessageProofOut(),
-        help_text="One for each message that this call erased; none when it was erased before.",
+        help_text="One for each message that this request erased. Empty if it was erased before.",
     )
     quoted_by = serializers.ListField(
         child=serializers.UUIDField(),
-        help_text="The messages of the chat that still have at least 40 characters of it word for"
-        " word, or all of it if it was shorter. What was said in other words is not found.",
+        help_text=(
+            "Messages of the chat that quote at least 40 characters of it, or all of a shorter "
+            "one. Paraphrases are not found."
+        ),
     )
 
 
 class OriginOut(serializers.Serializer[Mapping[str, Any]]):
     """The origin of a value of the state."""
 
-    seq = serializers.IntegerField(help_text="The newest message it takes into account.")
+    seq = serializers.IntegerField(
+        help_text="Seq of the newest message that the value takes into account."
+    )
     by = serializers.ChoiceField(choices=ChatState.Kind.choices)
     at = serializers.DateTimeField()
 
 
 class StateOut(serializers.Serializer[Mapping[str, Any]]):
-    """The state of a chat. `version` is 0, and nothing known, before the first message."""
+    """The state of a chat. Before the first message, `version` is 0 and the state is empty."""
 
     branch = serializers.UUIDField()
-    version = serializers.IntegerField(help_text="To be sent with a correction.")
+    version = serializers.IntegerField(help_text="Send this with a correction.")
     values = serializers.DictField()
     origins = serializers.DictField(child=OriginOut())
-    to_seq = serializers.IntegerField(help_text="Messages up to here are in it.")
-    model = serializers.CharField(help_text="What read it; empty after a correction.")
+    to_seq = serializers.IntegerField(
+        help_text="Seq of the last message that the state takes into account."
+    )
+    model = serializers.CharField(
+        help_text="Model that extracted the state. Empty after a correction."
+    )
     updated_at = serializers.DateTimeField(allow_null=True)
-    policy = serializers.CharField(help_text="The policy that keeps it.")
-    schema = serializers.DictField(help_text="The JSON Schema of the values.")
+    policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
+    schema = serializers.DictField(help_text="JSON Schema of the values.")
+
+
+class StoredSentence(serializers.CharField):
+    """A sentence that is stored in English, in the reader's language if it contains no values."""
+
+    def to_representation(self, value: Any) -> str:
+        """Return the sentence."""
+        return gettext(super().to_representation(value))
 
 
 class FailureOut(serializers.Serializer[Mapping[str, str]]):
@@ -175,22 +196,25 @@ class FailureOut(serializers.Serializer[Mapping[str, str]]):
 
 
 class TurnOut(serializers.Serializer[Turn]):
-    """A turn: a user message and what it caused."""
+    """A turn: a user message and the reply to it."""
 
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="branch.chat_id")
     status = serializers.ChoiceField(choices=Turn.Status.choices)
-    over = serializers.BooleanField(source="is_over", help_text="Nothing will change any more.")
+    over = serializers.BooleanField(source="is_over", help_text="True if the turn has ended.")
     message = serializers.UUIDField(source="trigger_id", allow_null=True)
     continues = serializers.UUIDField(source="continues_id", allow_null=True)
     absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
     model = serializers.CharField(source="model_name")
     round = serializers.UUIDField(
-        source="round_id", allow_null=True, help_text="Of an agent's reply: its round."
+        source="round_id", allow_null=True, help_text="Id of the round, for an agent's reply."
     )
-    hop = serializers.IntegerField(allow_null=True, help_text="Its number in the round.")
+    hop = serializers.IntegerField(allow_null=True, help_text="Number of the reply in its round.")
     agent = serializers.CharField(
-        source="agent.name", default=None, allow_null=True, help_text="Who replies, in a team."
+        source="agent.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the agent that replies, in a team.",
     )
     attempt = serializers.IntegerField()
     step = serializers.IntegerField()
@@ -202,96 +226,108 @@ class TurnOut(serializers.Serializer[Turn]):
     finished_at = serializers.DateTimeField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     waiting_until = serializers.DateTimeField(
-        allow_null=True, help_text="The provider asked to wait until then."
+        allow_null=True, help_text="Time until which the provider asked to wait."
     )
 
     @extend_schema_field(FailureOut(allow_null=True))
     def get_error(self, turn: Turn) -> dict[str, str] | None:
-        """Return the failure, if there was one."""
+        """Return the failure, or None."""
         if not turn.error_code:
             return None
-        return {"code": turn.error_code, "message": turn.error_sentence}
+        return {"code": turn.error_code, "message": gettext(turn.error_sentence)}
 
 
 class WhyNotOut(serializers.Serializer[CompactionOutcome]):
-    """The decision about compaction after a turn."""
+    """The compaction decision after a turn."""
 
-    code = serializers.CharField(help_text="Stable; `started` when a summary was begun.")
+    code = serializers.CharField(help_text="Stable code. `started`: a summary was started.")
     message = serializers.CharField(source="sentence")
     started = serializers.BooleanField(source="was_started")
-    tokens = serializers.IntegerField(help_text="The prompt's, as the provider counts.")
-    mark = serializers.IntegerField(help_text="The tokens that the prompt had passed; 0: none.")
+    tokens = serializers.IntegerField(
+        help_text="Tokens of the prompt, as the provider counts them."
+    )
+    mark = serializers.IntegerField(
+        help_text="Threshold in tokens that the prompt exceeded. 0: none."
+    )
 
 
 class ReferenceOut(serializers.Serializer[TurnReference]):
-    """A part of an earlier message, often of another chat, that went along with the question."""
+    """Retrieved context: an excerpt of an earlier message, often from another chat."""
 
     chat = serializers.UUIDField(source="message.branch.chat_id")
     message = serializers.UUIDField(source="message_id")
     seq = serializers.IntegerField(source="message.seq")
-    start = serializers.IntegerField(help_text="The first character of the message's text.")
-    end = serializers.IntegerField(help_text="The one behind the last.")
-    score = serializers.FloatField(help_text="Compares it with the others of this turn.")
+    start = serializers.IntegerField(
+        help_text="Index of the first character in the message's text."
+    )
+    end = serializers.IntegerField(help_text="Index after the last character.")
+    score = serializers.FloatField(help_text="Relevance, comparable within this turn.")
 
 
 class TurnDetailOut(TurnOut):
-    """A turn with its text, the receipts of its calls, and the decision about compaction."""
+    """A turn with its text, the receipts of its calls, and the compaction decision."""
 
-    partial_text = serializers.CharField(help_text="The running step's text so far.")
+    partial_text = serializers.CharField(help_text="Text of the running step so far.")
     reply = MessageOut(allow_null=True)
     receipts = ReceiptOut(many=True, source="receipts_in_order")
     references = ReferenceOut(
         many=True,
         source="references_in_order",
-        help_text="What went along from elsewhere, in its order; the notes of the receipts say why "
-        "there is nothing.",
+        help_text="Retrieved context, in prompt order. If empty, the notes of the receipts have "
+        "the reason.",
     )
-    compaction = WhyNotOut(help_text="Why this turn was followed by a summary, or by none.")
+    compaction = WhyNotOut(help_text="Why a summary was started after this turn, or why not.")
 
 
 class AcceptedOut(serializers.Serializer[Any]):
-    """An accepted message and the turn that will answer it."""
+    """An accepted message and the turn that replies to it."""
 
     message = MessageOut()
     turn = TurnOut()
 
 
 class NewChatOut(ChatOut):
-    """A new chat; `message` and `turn` are null unless it began with a text."""
+    """A new chat. `message` and `turn` are null unless `text` was sent."""
 
     message = MessageOut(allow_null=True)
     turn = TurnOut(allow_null=True)
 
 
 class BranchOut(serializers.Serializer[Branch]):
-    """One path through a chat; it shares its parent's messages up to `fork_seq`."""
+    """A branch of a chat. It shares its parent's messages up to `fork_seq`."""
 
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="chat_id")
-    parent = serializers.UUIDField(  # type: ignore[assignment]  # the metaclass takes fields out
+    parent = serializers.UUIDField(  # type: ignore[assignment]  # DRF's metaclass removes fields
         source="parent_id", allow_null=True
     )
     fork_seq = serializers.IntegerField()
     message_count = serializers.IntegerField(source="last_seq")
-    active = serializers.SerializerMethodField(help_text="New messages go here.")
+    active = serializers.SerializerMethodField(help_text="True: new messages are added here.")
     compaction = serializers.UUIDField(
-        source="active_compaction_id", allow_null=True, help_text="What is in force."
+        source="active_compaction_id", allow_null=True, help_text="Active compaction."
     )
-    context_revision = serializers.IntegerField(help_text="Grows with each change of what is sent.")
-    compaction_paused = serializers.BooleanField(help_text="Since an undo; resume ends it.")
+    context_revision = serializers.IntegerField(
+        help_text=("Number that each change of the context increases.")
+    )
+    compaction_paused = serializers.BooleanField(
+        help_text="True after an undo, until compaction is resumed."
+    )
     paused_at = serializers.DateTimeField(allow_null=True)
     compaction_asked_at = serializers.DateTimeField(
-        source="asked_at", allow_null=True, help_text="Of a request that no worker has begun."
+        source="asked_at",
+        allow_null=True,
+        help_text=("Time of a compaction request that no worker has started."),
     )
     created_at = serializers.DateTimeField()
 
     def get_active(self, branch: Branch) -> bool:
-        """Tell whether it is the chat's active branch."""
+        """Return True if this is the chat's active branch."""
         return branch.chat.active_branch_id == branch.pk
 
 
 class PinRoomOut(serializers.Serializer[Any]):
-    """The tokens (≈) that the pinned messages take, and may take."""
+    """The tokens (≈) of the pinned messages, and their limit."""
 
     used = serializers.IntegerField()
     limit = serializers.IntegerField()
@@ -307,7 +343,7 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that was lowered because the policies together could not work."""
+    """A value that was lowered because the combined policies were inconsistent."""
 
     field = serializers.CharField()
     wanted = serializers.JSONField()
@@ -315,7 +351,7 @@ class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
-    """A system text that the policy hides, by its size and hash."""
+    """The size and hash of a system text that the policy may hide."""
 
     hidden = serializers.BooleanField()
     characters = serializers.IntegerField()
@@ -326,37 +362,40 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
     """The effective policy of a chat."""
 
     digest = serializers.CharField()
-    label = serializers.CharField()  # type: ignore[assignment]  # the metaclass takes fields out
-    values = serializers.DictField(help_text=f"By the names {', '.join(PolicyValues().to_json())}.")
+    label = serializers.CharField()  # type: ignore[assignment]  # DRF's metaclass removes fields
+    values = serializers.DictField(
+        help_text=f"Values by name: {', '.join(PolicyValues().to_json())}."
+    )
     system_text = SystemTextOut()
     sources = serializers.DictField(child=SourceOut())
     adjusted = AdjustmentOut(many=True)
 
 
 class LostOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that another policy set aside."""
+    """A value that another policy overrides."""
 
     value = serializers.JSONField(allow_null=True)
-    source = SourceOut()  # type: ignore[assignment]  # the metaclass takes fields out
+    source = SourceOut()  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(choices=list(LOST.items()))
 
 
 class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
-    """One field of a policy: what is in effect, why, and what lost."""
+    """One field of a policy: the effective value, its source, and overridden values."""
 
     field = serializers.CharField()
     value = serializers.JSONField(allow_null=True)
     wanted = serializers.JSONField(
-        allow_null=True, help_text="What the policies say, where the model made another necessary."
+        allow_null=True,
+        help_text="Value set by the policies, if the model requires a different one.",
     )
     source = SourceOut()  # type: ignore[assignment]  # as above
     reason = serializers.ChoiceField(choices=list(WON.items()))
-    used = serializers.BooleanField(help_text="False: the strategy never reads it.")
+    used = serializers.BooleanField(help_text="False: the strategy does not use this field.")
     lost = LostOut(many=True)
 
 
 class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
-    """The policy of somebody, field by field."""
+    """The effective policy of a person, field by field."""
 
     person = serializers.CharField()
     chat = serializers.UUIDField(allow_null=True)
@@ -366,43 +405,52 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class MendedFindingOut(serializers.Serializer[Mapping[str, Any]]):
-    """One thing to know of a policy, and the values that would end it."""
+    """A warning about a policy, with suggested fixes."""
 
     code = serializers.CharField()
     field = serializers.CharField()
     level = serializers.ChoiceField(choices=["error", "risk", "note"])
     message = serializers.CharField()
-    mend = serializers.DictField(help_text='By field; "not set": leave the field out.')
+    mend = serializers.DictField(
+        help_text='Suggested values by field. "not set": remove the field.'
+    )
 
 
 class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
-    """The reason why no prompt can be made."""
+    """The reason why no prompt can be built."""
 
     code = serializers.CharField()
     message = serializers.CharField()
 
 
 class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
-    """An estimate of what follows, as if the next turns were like the newest ones."""
+    """An estimate that assumes that the next turns resemble the latest ones."""
 
     summary_tokens = serializers.IntegerField(
-        allow_null=True, help_text="Of the next summary; null: this strategy writes none."
+        allow_null=True,
+        help_text=("Estimated tokens of the next summary. Null: the strategy writes none."),
     )
     summaries = serializers.IntegerField(
-        help_text="How many of the same writer say so; 0: by the policy's limit."
+        help_text="Number of earlier summaries by the same model behind this estimate. 0: the "
+        "policy's limit."
     )
     turns_to_compaction = serializers.ListField(
         child=serializers.IntegerField(allow_null=True),
         allow_null=True,
-        help_text="With short turns, usual ones and long ones; null: none within 500.",
+        help_text="Turns until the next compaction, for short, typical and long turns. Null: "
+        "none within 500.",
     )
-    by_turns = serializers.IntegerField(help_text="The number of turns that this goes by.")
-    cost_of_100_turns = MoneyOut(allow_null=True, help_text="With the provider's cache.")
-    cached_share = serializers.FloatField(help_text="Of their input.")
+    by_turns = serializers.IntegerField(help_text="Number of turns behind this estimate.")
+    cost_of_100_turns = MoneyOut(
+        allow_null=True, help_text="Cost of 100 turns, with the provider's cache."
+    )
+    cached_share = serializers.FloatField(
+        help_text="Share of input tokens that the provider's cache covers."
+    )
 
 
 class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
-    """The next prompt under one policy: tokens as the provider counts, messages by their number."""
+    """The next prompt under one policy. Token counts are the provider's; the rest are messages."""
 
     refused = PreviewRefusalOut(allow_null=True)
     tokens = serializers.IntegerField()
@@ -411,25 +459,27 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     full = serializers.IntegerField()
     cut = serializers.IntegerField()
     summarised = serializers.IntegerField()
-    left_out = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
+    left_out = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Number of messages left out, by reason."
+    )
     due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
     due_reason = serializers.CharField(allow_blank=True)
-    estimate = EstimateOut(allow_null=True, help_text="Null where the next message is refused.")
+    estimate = EstimateOut(allow_null=True, help_text="Null if the next message would be refused.")
 
 
 class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
-    """Findings of a policy, and the next prompt now and with it."""
+    """Warnings about a policy, and the next prompt with and without it."""
 
     findings = MendedFindingOut(many=True)
     state = serializers.CharField(
-        allow_null=True, help_text="Stays the same as long as both sides hold."
+        allow_null=True, help_text="Token of this preview. It changes when either side changes."
     )
     now = PreviewSideOut(allow_null=True)
     proposed = PreviewSideOut(allow_null=True)
 
 
 class EventOut(serializers.Serializer[Any]):
-    """One audit event, chained to the one before by its hash."""
+    """An audit event. Its hash chains it to the previous event."""
 
     scope = serializers.CharField()
     seq = serializers.IntegerField()
@@ -438,13 +488,13 @@ class EventOut(serializers.Serializer[Any]):
     actor = serializers.CharField()
     chat = serializers.UUIDField(source="chat_id", allow_null=True)
     turn = serializers.UUIDField(source="turn_id", allow_null=True)
-    data = serializers.DictField()  # type: ignore[assignment]  # the metaclass takes fields out
+    data = serializers.DictField()  # type: ignore[assignment]  # DRF's metaclass removes fields
     previous_hash = serializers.CharField()
     hash = serializers.CharField()
 
 
 class ModelOut(serializers.Serializer[Any]):
-    """A model that can be chosen."""
+    """A model."""
 
     id = serializers.CharField(source="spec.slug")
     label = serializers.CharField(source="spec")  # type: ignore[assignment]  # as above
@@ -456,16 +506,16 @@ class ModelOut(serializers.Serializer[Any]):
     default = serializers.BooleanField(source="current")
     is_demo = serializers.BooleanField()
     cannot_stream = serializers.BooleanField(
-        source="spec.cannot_stream", help_text="Its replies come in one piece."
+        source="spec.cannot_stream", help_text="True: replies arrive as a whole, not as a stream."
     )
 
     def get_why_not(self, choice: Any) -> str:
-        """Name the policy that forbids it; empty when none does."""
+        """Policy that forbids the model. Empty: the model is allowed."""
         return "" if choice.allowed else choice.why_not
 
 
 class KeyOut(serializers.Serializer[ApiKey]):
-    """A key without its secret."""
+    """An API key without its secret."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -479,13 +529,13 @@ class KeyOut(serializers.Serializer[ApiKey]):
 
 
 class NewKeyOut(KeyOut):
-    """A new key; its secret is shown this once."""
+    """A new API key. The secret is shown only once."""
 
     secret = serializers.CharField()
 
 
 class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
-    """An error: `code` is stable, `message` is for people."""
+    """An error. `code` is stable; `message` is for people."""
 
     message = serializers.CharField()
     type = serializers.CharField()
@@ -495,37 +545,37 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     details = serializers.ListField(
         child=serializers.DictField(),
         required=False,
-        help_text="Of a refused policy: each reason with its fields, or each field that differs.",
+        help_text="For a refused policy: the reasons with their fields, or the fields that differ.",
     )
 
 
 class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
-    """The body of every response that is no success."""
+    """The body of an error response."""
 
     error = ErrorOut()
 
 
 def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
-    """Make the schema of a page of such items."""
+    """Return the serializer of a page of these items."""
     fields = {
         "data": kind(many=True),
-        "next_cursor": serializers.CharField(allow_null=True, help_text="Null after the last."),
+        "next_cursor": serializers.CharField(allow_null=True, help_text="Null on the last page."),
     }
     return type(f"{kind.__name__.removesuffix('Out')}Page", (serializers.Serializer,), fields)
 
 
 def one(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
-    """Return the row as it is sent."""
+    """Return the JSON of a row."""
     answered: dict[str, Any] = _made(kind).to_representation(row)
     return answered
 
 
 @cache
 def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """Make the serializer, which keeps nothing of a row: making it copies each of its fields."""
+    """Return a cached serializer, which keeps no state of a row. Creating one copies its fields."""
     return kind()
 
 
 def items(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
-    """Return the rows as they are sent."""
+    """Return the JSON of several rows."""
     return [one(kind, row) for row in rows]

@@ -1,4 +1,4 @@
-"""A person's API keys. In a session only: a stolen key must not be able to make more."""
+"""A person's API keys. Requires a session, so that a stolen key cannot create more keys."""
 
 import uuid
 from typing import ClassVar
@@ -10,31 +10,40 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import NO_KEY, Endpoint, person
-from chats.api.inputs import NewKey, Nothing
+from chats.api.inputs import EmptyBody, NewKey
 from chats.api.outputs import KeyOut, NewKeyOut, items, one
 from chats.api.schema import READ_ERRORS, answers
 from chats.people import keys, sessions
 
 
 class KeyList(serializers.Serializer[object]):
-    """Every key; there is one page of them."""
+    """All API keys, on one page."""
 
-    data = KeyOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+    data = KeyOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
 class Keys(Endpoint):
-    """The person's keys."""
+    """The user's API keys."""
 
     scopes: ClassVar = {"GET": NO_KEY, "POST": NO_KEY}
 
-    @extend_schema(operation_id="keys_list", responses=answers({200: KeyList}, errors=READ_ERRORS))
+    @extend_schema(
+        operation_id="keys_list",
+        summary="List API keys",
+        responses=answers({200: KeyList}, errors=READ_ERRORS),
+    )
     def get(self, request: Request) -> Response:
-        """List the keys, newest first, with those that ended; never their secrets."""
+        """List your API keys, newest first, including revoked and expired ones, without secrets."""
         return Response({"data": items(KeyOut, keys.keys_of(owner=person(request)))})
 
-    @extend_schema(operation_id="keys_create", request=NewKey, responses=answers({201: NewKeyOut}))
+    @extend_schema(
+        operation_id="keys_create",
+        summary="Create an API key",
+        request=NewKey,
+        responses=answers({201: NewKeyOut}),
+    )
     def post(self, request: Request) -> Response:
-        """Make a key, within 15 minutes of signing in. `secret` is shown this once."""
+        """Create an API key, within 15 minutes of signing in. `secret` is shown only once."""
         now = timezone.now()
         sessions.require_recent(session=request.session, now=now)
         values = NewKey.read(request.data)
@@ -43,15 +52,20 @@ class Keys(Endpoint):
 
 
 class OneKey(Endpoint):
-    """One key of the person."""
+    """One of the user's API keys."""
 
     scopes: ClassVar = {"DELETE": NO_KEY}
 
-    @extend_schema(operation_id="keys_revoke", request=None, responses=answers({200: KeyOut}))
+    @extend_schema(
+        operation_id="keys_revoke",
+        summary="Revoke an API key",
+        request=None,
+        responses=answers({200: KeyOut}),
+    )
     def delete(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Revoke the key, at once and for good. Its row stays in the list."""
+        """Revoke an API key immediately and permanently. It stays in the list."""
         key = keys.key_for(user=person(request), key_id=key_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
         revoked = keys.revoke_key(key=key, actor=actor, now=timezone.now())
         return Response(one(KeyOut, revoked))

@@ -1,4 +1,4 @@
-"""Pages lists by an opaque, signed cursor, which names the list and the end of the last page."""
+"""Pagination by opaque, signed cursors. A cursor is valid for one list and its filters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from django.core import signing
 from django.db.models import Model, Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 
@@ -13,17 +14,19 @@ Row = TypeVar("Row", bound=Model)
 
 
 class InvalidCursor(Refusal):
-    """The cursor was not written by this server, or is of another list."""
+    """The cursor was not issued by this server, or belongs to another list."""
 
     code = "invalid_cursor"
     status = 400
-    sentence = "The cursor is not one of this list. Begin again without it."
+    sentence = gettext_noop(
+        "The cursor does not belong to this list. Start again without a cursor."
+    )
     param = "cursor"
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
-    """Some rows, and the cursor of the next page; None after the last."""
+    """Some rows, and the cursor of the next page; None on the last page."""
 
     rows: list[Row]
     next_cursor: str | None
@@ -32,9 +35,9 @@ class Page(Generic[Row]):
 def page_of(
     rows: QuerySet[Row], *, order: Sequence[str], limit: int, cursor: str, name: str
 ) -> Page[Row]:
-    """Return the next `limit` rows in the order of the given fields, the last of which is unique.
+    """Return the next `limit` rows, ordered by the given fields. The last field is unique.
 
-    `name` says which list it is, with every filter: a cursor of one list opens no other. Raises
+    `name` identifies the list and its filters; a cursor works for that list only. Raises
     `InvalidCursor`.
     """
     if cursor:
@@ -48,25 +51,25 @@ def page_of(
 
 
 def beyond(order: Sequence[str], values: Sequence[str]) -> Q:
-    """Return the condition of a row that comes after the one with these values."""
+    """Return the condition for rows after the one with these values."""
     field, value = order[0], values[0]
     name = field.removeprefix("-")
     way = "lt" if field.startswith("-") else "gt"
     after = Q(**{f"{name}__{way}": value})
     if len(order) == 1:
         return after
-    # The first part is implied by the second, but no database seeks in an index by an OR alone.
+    # The first condition follows from the second, but databases do not use an index for OR alone.
     return Q(**{f"{name}__{way}e": value}) & (after | beyond(order[1:], values[1:]))
 
 
 def write_cursor(values: Sequence[Any], *, name: str) -> str:
-    """Write the values as a signed text."""
+    """Return the values as a signed cursor."""
     texts = [value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values]
     return signing.dumps(texts, salt=f"cursor:{name}")
 
 
 def read_cursor(cursor: str, *, name: str, length: int) -> list[str]:
-    """Return the values of a cursor that we wrote for this list. Raises `InvalidCursor`."""
+    """Return the values of a cursor issued for this list. Raises `InvalidCursor`."""
     try:
         values: list[str] = signing.loads(cursor, salt=f"cursor:{name}")
     except signing.BadSignature:

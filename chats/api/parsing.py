@@ -1,10 +1,12 @@
-"""Parses JSON strictly: a body that two parsers could understand differently is refused."""
+"""Strict JSON parsing. A body that two parsers could read differently is refused."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NoReturn, cast
 
 from django.conf import settings
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 from rest_framework.parsers import BaseParser
 
 from chats.api.errors import RequestTooLarge
@@ -12,21 +14,21 @@ from chats.ground.refusals import Refusal
 
 DEPTH = 32
 KEYS = 10_000
-# In a snapshot of a team's chat; a message has seven.
+# For the snapshot of a team chat; each message has seven keys.
 SNAPSHOT_KEYS = 300_000
-TOO_DEEP = f"it has more than {DEPTH} levels"
+TOO_DEEP = format_lazy(gettext_lazy("it has more than {limit} levels"), limit=DEPTH)
 
 
 class InvalidJSON(Refusal):
-    """The body is no JSON object, or one that parsers could understand differently."""
+    """The body is not a JSON object, or parsers could read it differently."""
 
     code = "invalid_json"
     status = 400
-    sentence = "The body is not valid JSON here: {problem}."
+    sentence = gettext_noop("Invalid JSON: {problem}.")
 
 
 class StrictJSONParser(BaseParser):
-    """Bytes → a JSON object. The name is fixed by the framework's settings."""
+    """Parse a request body into a JSON object. DRF's settings refer to this class by name."""
 
     media_type = "application/json"
     keys = KEYS
@@ -46,48 +48,48 @@ class StrictJSONParser(BaseParser):
         return parse(data, keys=self.keys, mends=self.mends)
 
     def most(self) -> int:
-        """Return the most bytes of a body."""
+        """Return the maximum size of a body in bytes."""
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
 
 
 class SnapshotParser(StrictJSONParser):
-    """Bytes → a JSON object that may be a whole chat."""
+    """Parse a body that can hold a complete chat."""
 
     keys = SNAPSHOT_KEYS
 
     def most(self) -> int:
-        """Return the most bytes of a snapshot."""
+        """Return the maximum size of a snapshot in bytes."""
         return int(settings.SNAPSHOT_BYTES)
 
 
 class MessageParser(StrictJSONParser):
-    """Bytes → a JSON object whose lone surrogates became U+FFFD: words are never refused."""
+    """Parse a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
 
     mends = True
 
 
 def parse(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
-    """Return the JSON object in the bytes; with `mends` lone surrogates become U+FFFD.
+    """Parse bytes into a JSON object. With `mends`, lone surrogates become U+FFFD.
 
-    Refuses bytes that are no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more
-    than 32 levels and more keys than are allowed. Raises `InvalidJSON`.
+    Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, lone surrogates, more than 32
+    levels, and more than `keys` keys. Raises `InvalidJSON`.
     """
     value = read(data, keys=keys)
     if not isinstance(value, dict):
-        raise InvalidJSON(problem="it is not an object")
+        raise InvalidJSON(problem=gettext_lazy("the body is not an object"))
     has_halves = False
     for level, text in strings(value):
         if level > DEPTH:
             raise InvalidJSON(problem=TOO_DEEP)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             if not mends:
-                raise InvalidJSON(problem="it has half of a surrogate pair")
+                raise InvalidJSON(problem=gettext_lazy("a string has half of a surrogate pair"))
             has_halves = True
     return cast(dict[str, Any], without_halves(value)) if has_halves else value
 
 
 def without_halves(value: Any) -> Any:
-    """Return a value without lone surrogates; NUL is left to the fields, which have their say."""
+    """Replace lone surrogates. NUL is left to the validation of the fields."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -98,7 +100,7 @@ def without_halves(value: Any) -> Any:
 
 
 def read(data: bytes, *, keys: int) -> Any:
-    """Return the value in the bytes, duplicate keys and impossible numbers refused.
+    """Parse bytes into a JSON value. Refuses duplicate keys and numbers out of range.
 
     Raises `InvalidJSON`.
     """
@@ -110,20 +112,25 @@ def read(data: bytes, *, keys: int) -> Any:
             parse_float=finite,
         )
     except UnicodeDecodeError:
-        raise InvalidJSON(problem="it is not UTF-8") from None
+        raise InvalidJSON(problem=gettext_lazy("the body is not UTF-8")) from None
     except RecursionError:
         raise InvalidJSON(problem=TOO_DEEP) from None
     except json.JSONDecodeError as error:
-        raise InvalidJSON(problem=f"{error.msg}, at character {error.pos}") from None
+        problem = format_lazy(
+            gettext_lazy("{problem}, at character {position}"),
+            problem=error.msg,
+            position=error.pos,
+        )
+        raise InvalidJSON(problem=problem) from None
     except ValueError:
-        # Python refuses to convert whole numbers of thousands of digits.
-        raise InvalidJSON(problem="a number is too long") from None
+        # Python refuses to convert integers of thousands of digits.
+        raise InvalidJSON(problem=gettext_lazy("a number is too long")) from None
 
 
 def unique_keys(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """Return a function that makes an object of its pairs, and counts the keys of the whole body.
+    """Return an object hook that refuses duplicate keys and counts the keys of the body.
 
-    It raises `InvalidJSON` for a key that stands twice, and for too many.
+    The hook raises `InvalidJSON` for a duplicate key and for too many keys.
     """
     seen = 0
 
@@ -131,30 +138,31 @@ def unique_keys(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
         nonlocal seen
         seen += len(pairs)
         if seen > most:
-            raise InvalidJSON(problem=f"it has more than {most:,} keys")
+            problem = format_lazy(gettext_lazy("the body has more than {limit:,} keys"), limit=most)
+            raise InvalidJSON(problem=problem)
         made = dict(pairs)
         if len(made) < len(pairs):
-            raise InvalidJSON(problem="a key stands twice in one object")
+            raise InvalidJSON(problem=gettext_lazy("an object has the same key twice"))
         return made
 
     return make
 
 
 def no_constant(name: str) -> NoReturn:
-    """Raise `InvalidJSON` for NaN and Infinity, which Python reads and JSON does not have."""
-    raise InvalidJSON(problem=f"{name} is no JSON number")
+    """Raise `InvalidJSON` for NaN and Infinity, which Python reads but JSON does not allow."""
+    raise InvalidJSON(problem=format_lazy(gettext_lazy("{name} is not a JSON number"), name=name))
 
 
 def finite(text: str) -> float:
-    """Return the number; raises `InvalidJSON` if no float can hold it."""
+    """Return the number. Raises `InvalidJSON` if it is too large for a float."""
     number = float(text)
     if number in {float("inf"), float("-inf")}:
-        raise InvalidJSON(problem="a number is too large")
+        raise InvalidJSON(problem=gettext_lazy("a number is too large"))
     return number
 
 
 def strings(value: Any) -> Iterator[tuple[int, str]]:
-    """Yield every string and key with its level; an empty text stands for each container."""
+    """Yield every string and key with its level, and an empty string for each container."""
     waiting = [(1, value)]
     while waiting:
         level, item = waiting.pop()

@@ -1,4 +1,4 @@
-"""Policies, their export and import, for those who may see or change them."""
+"""Policies: list, create, update, check, export and import."""
 
 import json
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing
+from chats.api.inputs import EmptyBody
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import ADD, CHANGE, SEE, policies, policy_for, require, told
@@ -26,7 +26,7 @@ from chats.api.policy_outputs import (
     CreatedDraftsOut,
     ExportedPolicyOut,
     LintOut,
-    OnePolicyOut,
+    PolicyDetailOut,
     PolicyRowOut,
     RecommendationsOut,
     findings_told,
@@ -41,7 +41,7 @@ from contextpolicy.models import ContextPolicy
 
 
 def row_json(policy: ContextPolicy) -> dict[str, Any]:
-    """Return a policy that `policies` read, without its values."""
+    """Return a policy row of the list, without its values."""
     in_force = policy.current.number if policy.current else None
     newest: int | None = getattr(policy, "newest_number", None)
     return {
@@ -56,7 +56,7 @@ def row_json(policy: ContextPolicy) -> dict[str, Any]:
 
 
 def policy_json(slug: str) -> dict[str, Any]:
-    """Return a policy as it is now, with the version in force and its assignments."""
+    """Return the current state of a policy, with its active version and its assignments."""
     policy = policies().get(slug=slug)
     return {
         **row_json(policy),
@@ -72,11 +72,12 @@ class Policies(Endpoint):
 
     @extend_schema(
         operation_id="policies_list",
+        summary="List policies",
         parameters=[PoliciesQuery],
         responses=answers({200: listed(PolicyRowOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the policies by their slugs, for those who may see policies."""
+        """List the policies by slug. Requires permission to view policies."""
         require(person(request), SEE)
         query = PoliciesQuery.read(request.query_params.dict())
         retired = query.pop("retired", None)
@@ -86,12 +87,15 @@ class Policies(Endpoint):
         return Response({"data": data, "next_cursor": page.next_cursor})
 
     @extend_schema(
-        operation_id="policies_create", request=NewPolicy, responses=answers({201: OnePolicyOut})
+        operation_id="policies_create",
+        summary="Create a policy",
+        request=NewPolicy,
+        responses=answers({201: PolicyDetailOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make a policy with its version 1, which applies nowhere yet.
+        """Create a policy with version 1. It is not assigned to anything yet.
 
-        All that cannot work is told at once in `error.details`.
+        `error.details` lists all invalid values.
         """
         user = person(request)
         require(user, ADD)
@@ -100,7 +104,7 @@ class Policies(Endpoint):
         actor, now = f"user:{user.pk}", timezone.now()
         with told():
             made = new_policy(asked.pop("name"), **asked, is_draft=is_draft, actor=actor, now=now)
-        return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)
+        return Response(one(PolicyDetailOut, policy_json(made.slug)), status=201)
 
 
 class OnePolicy(Unchanged):
@@ -114,20 +118,25 @@ class OnePolicy(Unchanged):
 
     @extend_schema(
         operation_id="policies_get",
-        responses=answers({200: OnePolicyOut, 304: None}, errors=READ_ERRORS),
+        summary="Get a policy",
+        responses=answers({200: PolicyDetailOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Read the policy: the version in force, what is to be known of it, where it applies."""
+        """Retrieve a policy with its active version, warnings and assignments."""
         policy_for(person(request), SEE, slug=slug)
-        return Response(one(OnePolicyOut, policy_json(slug)))
+        return Response(one(PolicyDetailOut, policy_json(slug)))
 
     @extend_schema(
         operation_id="policies_change",
+        summary="Update a policy",
         request=PolicyChange,
-        responses=answers({200: OnePolicyOut}, errors=EDIT_ERRORS),
+        responses=answers({200: PolicyDetailOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, slug: str) -> Response:
-        """Rename, describe, retire or revive the policy; its values change by a version."""
+        """Change the name or the description of a policy, or retire or reactivate it.
+
+        To change its values, create a version.
+        """
         user = person(request)
         policy = policy_for(user, CHANGE, slug=slug)
         asked = storable(PolicyChange.read(request.data))
@@ -135,19 +144,24 @@ class OnePolicy(Unchanged):
         actor, now = f"user:{user.pk}", timezone.now()
         with told():
             publish.change_policy(policy=policy, **stored | asked, actor=actor, now=now)
-        return Response(one(OnePolicyOut, policy_json(slug)))
+        return Response(one(PolicyDetailOut, policy_json(slug)))
 
 
 class LintPolicy(Endpoint):
-    """The judgement of values that nobody saved."""
+    """Check of unsaved values."""
 
     scopes: ClassVar = {"POST": "policy:read"}
 
-    @extend_schema(operation_id="policies_lint", request=Lint, responses=answers({200: LintOut}))
+    @extend_schema(
+        operation_id="policies_lint",
+        summary="Check policy values",
+        request=Lint,
+        responses=answers({200: LintOut}),
+    )
     def post(self, request: Request) -> Response:
-        """List clashes (`error`) and what may surprise, each with what would end it.
+        """Check values and locks. Returns conflicts (`error`) and warnings, with suggested fixes.
 
-        Nothing is written.
+        Nothing is saved.
         """
         require(person(request), CHANGE)
         asked = storable(Lint.read(request.data))
@@ -156,32 +170,37 @@ class LintPolicy(Endpoint):
 
 
 class ExportPolicy(Endpoint):
-    """A policy as a form."""
+    """Export of a policy."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="policies_export",
+        summary="Export a policy",
         responses=answers({200: ExportedPolicyOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Read the policy with its newest version, a draft too, as an import takes it."""
+        """Export a policy with its newest version, including a draft, in the import format."""
         policy = policy_for(person(request), SEE, slug=slug)
         return Response(one(ExportedPolicyOut, exported(policy)))
 
 
 class ImportPolicy(Endpoint):
-    """The import of a policy."""
+    """Import of a policy."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
-        operation_id="policies_import", request=PolicyImport, responses=answers({201: OnePolicyOut})
+        operation_id="policies_import",
+        summary="Import a policy",
+        request=PolicyImport,
+        responses=answers({201: PolicyDetailOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make a policy of a form, or the next version of one, in force at once.
+        """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new one applies nowhere yet. A retired policy takes no import (`PolicyNotInUse`).
+        A new policy is not assigned to anything yet. A retired policy cannot receive an import
+        (`PolicyNotInUse`).
         """
         user = person(request)
         require(user, ADD, CHANGE)
@@ -197,17 +216,18 @@ class ImportPolicy(Endpoint):
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
             )
-        return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)
+        return Response(one(PolicyDetailOut, policy_json(made.slug)), status=201)
 
 
 class RecommendedDrafts(Endpoint):
-    """Drafts with the recommended values."""
+    """Drafts with recommended values."""
 
     knows_repetitions = True
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 
     @extend_schema(
         operation_id="policies_recommended_list",
+        summary="List policies without recommended values",
         responses=answers({200: RecommendationsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
@@ -225,6 +245,7 @@ class RecommendedDrafts(Endpoint):
 
     @extend_schema(
         operation_id="policies_recommended_create",
+        summary="Create recommended drafts",
         request=None,
         responses=answers({201: CreatedDraftsOut}),
     )
@@ -235,7 +256,7 @@ class RecommendedDrafts(Endpoint):
         """
         user = person(request)
         require(user, CHANGE)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         made = recommended.create_drafts(actor=f"user:{user.pk}", now=timezone.now())
         data = [{"slug": row.policy.slug, "version": row.number} for row in made.drafts]
         skipped = [{"slug": slug, "reason": reason} for slug, reason in made.skipped.items()]

@@ -1,4 +1,4 @@
-"""The effective policy of a chat, and the source of each of its values."""
+"""The effective policy of a chat, with the source of each value."""
 
 import hashlib
 import uuid
@@ -23,16 +23,17 @@ SOURCE = ("level", "policy", "version", "locked")
 
 
 class ChatPolicy(Endpoint):
-    """The policy that governs the context of a chat now."""
+    """The effective policy of a chat."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="chats_policy_get",
+        summary="Get the effective policy of a chat",
         responses=answers({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read the effective policy for the chat and its model."""
+        """Get the effective policy of a chat and its model."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
         return Response(
@@ -41,19 +42,20 @@ class ChatPolicy(Endpoint):
 
 
 class ExplainedChatPolicy(Endpoint):
-    """The policy of a chat, field by field, with what lost."""
+    """The policy of a chat, field by field, with overridden values."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="chats_policy_explain",
+        summary="Explain the policy of a chat",
         parameters=[ExplainQuery],
         responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Explain the policy of the chat, for an agent of its team or another model if asked.
+        """Explain the policy of a chat, optionally for an agent of its team or another model.
 
-        Texts of policies that lost are not told. Raises `NotFound`, `NotThere` and `PolicyRefused`.
+        Overridden texts are not included. Raises `NotFound`, `NotThere` and `PolicyRefused`.
         """
         query = ExplainQuery.read(request.query_params.dict())
         asking = person(request)
@@ -65,19 +67,20 @@ class ExplainedChatPolicy(Endpoint):
 
 
 class ExplainedPolicy(Endpoint):
-    """The policy of anybody, for those who may see policies."""
+    """The policy of any user."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="policies_effective",
+        summary="Explain the policy of a person",
         parameters=[EffectiveQuery],
         responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request) -> Response:
-        """Explain the policy of a person, one of their chats, an agent there and a model.
+        """Explain the policy of a user, optionally in a chat, for an agent or a model.
 
-        Raises `NotThere`, `PolicyRefused`, and `NotFound` for who may not see policies.
+        Raises `NotThere` and `PolicyRefused`, and `NotFound` without permission to view policies.
         """
         asking = person(request)
         if not asking.has_perm("contextpolicy.view_effectivepolicy"):
@@ -93,9 +96,9 @@ class ExplainedPolicy(Endpoint):
 
 
 def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
-    """Return an explanation as it is written down.
+    """Return an explanation as JSON.
 
-    Texts of administrators are told to those who may see policies; to others only their sources.
+    Texts of administrators are included only with `sees_texts`. Their sources are always included.
     """
 
     def value_of(name: str, value: object) -> object:
@@ -132,7 +135,7 @@ def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
 
 
 def shown(policy: EffectivePolicy) -> dict[str, Any]:
-    """Return the policy as its chat's owner may see it: hidden texts only by size and hash."""
+    """Return the policy for the owner of the chat. Hidden texts appear only as size and hash."""
     values = dict(policy.values)
     system_text = values["system_text"]
     hidden = bool(values["hide_system_text"])

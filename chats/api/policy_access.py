@@ -1,4 +1,4 @@
-"""Finds policies for those who may see them, and tells the refusals of their domain."""
+"""Permission checks for policies, and conversion of domain errors to API refusals."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +14,13 @@ from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.two_persons import SecondPersonNeeded
 
-# The rights that the pages of the administration ask for.
+# The permissions that the admin pages require.
 SEE, ADD, CHANGE = "view_contextpolicy", "add_contextpolicy", "change_contextpolicy"
 STATUS: Mapping[type[Exception], int] = {
     publish.PolicyProblems: 422,
     publish.PolicyChangedMeanwhile: 409,
     publish.PolicyInUse: 409,
+    publish.PolicyNameTaken: 409,
     publish.PolicyNotInUse: 409,
     publish.NoSuchVersion: 404,
     SecondPersonNeeded: 409,
@@ -33,7 +34,7 @@ STATUS: Mapping[type[Exception], int] = {
 
 
 class PolicyNotChanged(Refusal):
-    """A refusal of the domain of policies and holds, with its own code and words."""
+    """An error of the policy or hold domain, with its own code and message."""
 
     sentence = "{reason}"
 
@@ -50,7 +51,7 @@ class PolicyNotChanged(Refusal):
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Let the refusals of the domain be told. Raises `PolicyNotChanged`."""
+    """Convert domain errors to API refusals. Raises `PolicyNotChanged`."""
     try:
         yield
     except tuple(STATUS) as error:
@@ -58,9 +59,9 @@ def told() -> Iterator[None]:
 
 
 def require(user: User, *rights: str, app: str = "contextpolicy") -> None:
-    """Let nobody through whom the administration would not let through.
+    """Require staff status and the given permissions, as the admin pages do.
 
-    Raises `Forbidden` for those who may see policies, and `NotFound` for all others.
+    Raises `Forbidden` for staff with permission to view policies, else `NotFound`.
     """
     if user.is_staff and all(user.has_perm(f"{app}.{right}") for right in rights):
         return
@@ -70,14 +71,14 @@ def require(user: User, *rights: str, app: str = "contextpolicy") -> None:
 
 
 def policies() -> QuerySet[ContextPolicy]:
-    """Return all policies, each with its newest number and the number of its assignments."""
+    """Return all policies, annotated with their newest version number and their assignments."""
     counted = {"newest_number": Max("versions__number")}
     rows = ContextPolicy.objects.select_related("current")
     return rows.annotate(**counted, places=Count("assignments", distinct=True))
 
 
 def policy_for(user: User, *rights: str, slug: str) -> ContextPolicy:
-    """Return the policy of that slug. Raises `Forbidden` and `NotFound`."""
+    """Return the policy with this slug. Raises `Forbidden` and `NotFound`."""
     require(user, *rights)
     found = policies().filter(slug=slug).first()
     if found is None:

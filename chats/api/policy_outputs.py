@@ -1,4 +1,4 @@
-"""The outputs about policies: each field by name."""
+"""Serializers for policies."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class FieldSideOut(serializers.Serializer[Row]):
 
 
 class FieldChangeOut(serializers.Serializer[Row]):
-    """A field that a version changed; null where it is not set."""
+    """A field that a version changed. Null: not set."""
 
     field = serializers.CharField()
     before = FieldSideOut(allow_null=True)
@@ -34,16 +34,16 @@ class VersionRowOut(serializers.Serializer[Row]):
     state = serializers.ChoiceField(choices=["draft", "active", "retired"])
     note = serializers.CharField()
     created_by = serializers.CharField(
-        allow_null=True, help_text="Null: the product, or somebody who is gone."
+        allow_null=True, help_text="User name. Null: built in, or the user was deleted."
     )
     created_at = serializers.DateTimeField()
     activated_at = serializers.DateTimeField(allow_null=True)
 
 
 class VersionOut(VersionRowOut):
-    """A version with what it says and what it changed of the one before."""
+    """A version with its values, its changes since the previous version, and warnings."""
 
-    values = serializers.DictField(help_text="The fields that are set, by name.")
+    values = serializers.DictField(help_text="Fields that are set, by name.")
     locks = serializers.ListField(child=serializers.CharField())
     changes = FieldChangeOut(many=True)
     findings = MendedFindingOut(many=True)
@@ -56,13 +56,15 @@ class PolicyRowOut(serializers.Serializer[Row]):
     name = serializers.CharField()
     description = serializers.CharField()
     retired = serializers.BooleanField()
-    version = serializers.IntegerField(allow_null=True, help_text="The number in force.")
-    draft = serializers.IntegerField(allow_null=True, help_text="The number of a newer draft.")
-    places = serializers.IntegerField(help_text="The number of its assignments.")
+    version = serializers.IntegerField(allow_null=True, help_text="Number of the active version.")
+    draft = serializers.IntegerField(
+        allow_null=True, help_text="Number of the draft, if there is one."
+    )
+    places = serializers.IntegerField(help_text="Number of assignments.")
 
 
 class AssignmentOut(serializers.Serializer[PolicyAssignment]):
-    """A place where a policy applies."""
+    """An assignment of a policy."""
 
     id = serializers.IntegerField()
     policy = serializers.CharField(source="policy.slug")
@@ -72,23 +74,23 @@ class AssignmentOut(serializers.Serializer[PolicyAssignment]):
     chat = serializers.UUIDField(source="chat_id", allow_null=True)
 
 
-class OnePolicyOut(PolicyRowOut):
-    """A policy with the version in force and where it applies."""
+class PolicyDetailOut(PolicyRowOut):
+    """A policy with its active version and its assignments."""
 
     current = VersionOut(allow_null=True)
     assignments = AssignmentOut(many=True)
 
 
 class LintOut(serializers.Serializer[Row]):
-    """All that is to be known of values and locks."""
+    """Warnings about values and locks."""
 
     findings = MendedFindingOut(many=True)
 
 
 class ExportedPolicyOut(serializers.Serializer[Row]):
-    """A policy with its newest version as an import reads it."""
+    """A policy with its newest version, in the import format."""
 
-    palimpsest_policy = serializers.IntegerField(help_text="The version of this form.")
+    palimpsest_policy = serializers.IntegerField(help_text="Version of the export format.")
     slug = serializers.CharField()
     name = serializers.CharField()
     description = serializers.CharField()
@@ -97,7 +99,7 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
 
 
 def findings_told(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return findings as they are written down."""
+    """Return warnings as JSON."""
     return [
         {
             "code": finding.code,
@@ -111,7 +113,7 @@ def findings_told(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat that would change, with its next prompt now and with the policy."""
+    """A chat that would change, with its next prompt with and without the policy."""
 
     chat = serializers.UUIDField()
     now = PreviewSideOut()
@@ -119,10 +121,10 @@ class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
-    """Findings of a policy, and how many chats in use it would change by a random sample.
+    """Warnings about a policy, and the share of chats that it would change, from a sample.
 
-    The counts are of the chats that were judged; `low` and `high` bound the share of all in use,
-    with 95 % certainty.
+    Counts refer to the evaluated chats. `low` and `high` are the 95% confidence bounds of the share
+    among all chats in use.
     """
 
     findings = MendedFindingOut(many=True)
@@ -140,15 +142,15 @@ class RecommendationOut(serializers.Serializer[Row]):
 
     slug = serializers.CharField()
     draft = serializers.IntegerField(
-        allow_null=True, help_text="Its unpublished version; such a policy is skipped."
+        allow_null=True, help_text="Number of an unpublished draft. Such a policy is skipped."
     )
-    values = serializers.DictField(help_text="The recommended values that the policy leaves open.")
+    values = serializers.DictField(help_text="Recommended values that the policy does not set.")
 
 
 class RecommendationsOut(serializers.Serializer[Row]):
     """The policies without the recommended values."""
 
-    data = RecommendationOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = RecommendationOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class CreatedDraftOut(serializers.Serializer[Row]):
@@ -159,14 +161,14 @@ class CreatedDraftOut(serializers.Serializer[Row]):
 
 
 class SkippedPolicyOut(serializers.Serializer[Row]):
-    """A policy that got no draft."""
+    """A skipped policy."""
 
     slug = serializers.CharField()
     reason = serializers.CharField()
 
 
 class CreatedDraftsOut(serializers.Serializer[Row]):
-    """The new drafts, and the policies that got none."""
+    """The created drafts, and the skipped policies."""
 
-    data = CreatedDraftOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = CreatedDraftOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     skipped = SkippedPolicyOut(many=True)

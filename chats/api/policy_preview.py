@@ -1,4 +1,4 @@
-"""The preview of a policy that nobody saved, for programs of those who may change policies."""
+"""Previews of an unsaved policy. Requires permission to change policies."""
 
 from typing import Any, ClassVar
 
@@ -24,21 +24,22 @@ from contextpolicy.linter.judge import judge
 
 
 class PolicyPreview(Endpoint):
-    """The next prompt of a chat now and under a policy as it is written."""
+    """The next prompt of a chat with and without an unsaved policy."""
 
     scopes: ClassVar = {"POST": "policy:read"}
 
     @extend_schema(
         operation_id="policies_preview",
+        summary="Preview a policy in a chat",
         request=PreviewRequest,
         responses=answers({200: PolicyPreviewOut}),
     )
     def post(self, request: Request) -> Response:
-        """Judge values and locks, and compose the next prompt of a chat with them; no words of it.
+        """Check values and locks, and preview their effect on the next prompt of a chat.
 
-        Nothing is written. Values that cannot work are told as findings, without sides. Raises
-        `NotFound` for who may not change policies and for a chat that is not there, and
-        `InvalidCharacter`.
+        Returns token and message counts, no texts. Nothing is saved. For invalid values, the
+        response has only the warnings. Raises `NotFound` without permission to change policies and
+        for an unknown chat, and `InvalidCharacter`.
         """
         if not person(request).has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
@@ -54,20 +55,21 @@ class PolicyPreview(Endpoint):
 
 
 class PolicySample(Endpoint):
-    """The share of the chats in use that a policy as it is written would change."""
+    """The share of chats that an unsaved policy would change."""
 
     scopes: ClassVar = {"POST": "policy:read"}
 
     @extend_schema(
         operation_id="policies_sample",
+        summary="Preview a policy in random chats",
         request=SampleRequest,
         responses=answers({200: PolicySampleOut}),
     )
     def post(self, request: Request) -> Response:
-        """Judge values and locks, and compose the next prompts of 200 random chats both ways.
+        """Check values and locks, and preview their effect on the next prompts of 200 random chats.
 
-        Nothing is written. Values that cannot work are told as findings, with nothing judged.
-        Raises `NotFound` for who may not change policies, and `InvalidCharacter`.
+        Nothing is saved. For invalid values, the response has only the warnings. Raises `NotFound`
+        without permission to change policies, and `InvalidCharacter`.
         """
         if not person(request).has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
@@ -79,7 +81,7 @@ class PolicySample(Endpoint):
 
 
 def proposal_of(asked: dict[str, Any]) -> PolicyProposal:
-    """Return the policy that a request writes down."""
+    """Return the policy in a request body."""
     return PolicyProposal(
         slug=asked["policy"] or "-new-",
         name=asked["policy"] or "This policy",
@@ -91,7 +93,7 @@ def proposal_of(asked: dict[str, Any]) -> PolicyProposal:
 
 
 def sample_told(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
-    """Return findings and the judgement of a sample as they are written down."""
+    """Return warnings and a sample as JSON."""
     counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
     return {
         "findings": findings_told(findings),
@@ -108,7 +110,7 @@ def sample_told(findings: list[Finding], found: Sampled | None) -> dict[str, Any
 
 
 def told(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
-    """Return findings and both sides as they are written down."""
+    """Return warnings and both sides as JSON."""
     return {
         "findings": findings_told(findings),
         "state": made.token if made else None,
@@ -118,7 +120,7 @@ def told(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
 
 
 def estimate_told(likely: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate in numbers."""
+    """Return an estimate as JSON."""
     if likely is None:
         return None
     return {
@@ -132,7 +134,7 @@ def estimate_told(likely: Estimate | None) -> dict[str, Any] | None:
 
 
 def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
-    """Return one side in numbers and codes."""
+    """Return one side as JSON."""
     return {
         "refused": {"code": side.code, "message": side.sentence} if side.code else None,
         "tokens": side.tokens,

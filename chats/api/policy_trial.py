@@ -1,4 +1,4 @@
-"""One summary written for real, under a policy that nobody saved."""
+"""Trial summaries under an unsaved policy, written by the real model."""
 
 from typing import Any, ClassVar
 
@@ -24,42 +24,53 @@ from contextpolicy.publish import PolicyProblems
 
 
 class TrialOut(serializers.Serializer[Any]):
-    """A summary that was written for real and is kept nowhere."""
+    """A trial summary. It is not stored."""
 
     model = serializers.CharField()
     text = serializers.CharField()
     reasons = serializers.ListField(
-        child=serializers.CharField(), help_text="Why it would be rejected. Empty: it would not."
+        child=serializers.CharField(),
+        help_text="Reasons it would be rejected. Empty: it would be accepted.",
     )
-    messages = serializers.IntegerField(help_text="That it stands for.")
-    replaced = serializers.IntegerField(help_text="Their tokens, in our count.")
-    tokens = serializers.IntegerField(help_text="Its own.")
-    input = serializers.IntegerField(help_text="Of the call, as the provider counts.")
-    output = serializers.IntegerField()
-    kept = serializers.IntegerField(help_text="Facts of the messages that it has.")
-    lost = serializers.IntegerField(help_text="Facts that it has not.")
+    messages = serializers.IntegerField(help_text="Messages that the summary covers.")
+    replaced = serializers.IntegerField(
+        help_text="Tokens of these messages, by the local tokenizer."
+    )
+    tokens = serializers.IntegerField(help_text="Tokens of the summary.")
+    input = serializers.IntegerField(
+        allow_null=True,
+        help_text="Input tokens of the call, as the provider counts them. Null: not reported.",
+    )
+    output = serializers.IntegerField(
+        allow_null=True, help_text="Output tokens of the call. Null: not reported."
+    )
+    kept = serializers.IntegerField(
+        help_text="Number of facts of the messages that the summary keeps."
+    )
+    lost = serializers.IntegerField(help_text="Number of facts missing from the summary.")
     seconds = serializers.FloatField()
     cost = MoneyOut()
 
 
 class PolicyTrial(Endpoint):
-    """The summariser, run once for real."""
+    """A trial run of the summariser."""
 
     scopes: ClassVar = {"POST": "policy:write"}
-    # No answer of it is kept, and the call is made outside of transactions.
+    # Responses are not stored, and the model is called outside of transactions.
     knows_repetitions = True
 
     @extend_schema(
         operation_id="policies_trial",
+        summary="Try a policy's summary",
         request=PreviewRequest,
         responses=answers({200: TrialOut, 502: ErrorBody}),
     )
     def post(self, request: Request) -> Response:
-        """Have one summary of a chat of one's own written, under a policy as it is written.
+        """Write a trial summary of one of your chats under an unsaved policy.
 
-        One call is made and paid for; its account is in the ledger, its text nowhere but here. A
-        key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`, `InsufficientScope`,
-        `PolicyNotChanged` for values that cannot work, and what `trial.run` raises.
+        Makes one model call, which is billed. The audit log records the call but not the text. An
+        API key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`,
+        `InsufficientScope`, `PolicyNotChanged` for invalid values, and what `trial.run` raises.
         """
         user = person(request)
         require(user, CHANGE)
@@ -75,6 +86,6 @@ class PolicyTrial(Endpoint):
 
 
 def told(made: trial.Trial) -> dict[str, Any]:
-    """Return a trial as it is written down."""
+    """Return a trial as JSON."""
     said = {name: getattr(made, name) for name in made.__slots__}
     return {**said, "cost": money_json(made.cost)}

@@ -1,4 +1,4 @@
-"""The versions of a policy: read, made, put in force and brought back."""
+"""Versions of a policy: list, create, publish, restore."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery
+from chats.api.inputs import EmptyBody, PageQuery
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import (
@@ -31,7 +31,7 @@ from contextpolicy.models import ContextPolicy, PolicyVersion
 
 
 def row_json(version: PolicyVersion, people: Mapping[int, User]) -> dict[str, Any]:
-    """Return a version without what it says."""
+    """Return a version row of the list, without its values."""
     author = people.get(version.created_by_id) if version.created_by_id else None
     return {
         "number": version.number,
@@ -44,7 +44,7 @@ def row_json(version: PolicyVersion, people: Mapping[int, User]) -> dict[str, An
 
 
 def version_json(version: PolicyVersion) -> dict[str, Any]:
-    """Return a version with its values, what it changed, and what is to be known of it."""
+    """Return a version with its values, its changes and its warnings."""
     older = version.policy.versions.filter(number__lt=version.number).order_by("-number").first()
     people = User.objects.in_bulk([version.created_by_id] if version.created_by_id else [])
     return {
@@ -57,7 +57,7 @@ def version_json(version: PolicyVersion) -> dict[str, Any]:
 
 
 def shown(policy: ContextPolicy, number: int) -> dict[str, Any]:
-    """Return a version as it stands now. Raises `NoSuchVersion`."""
+    """Return the current state of a version. Raises `NoSuchVersion`."""
     return one(VersionOut, version_json(version_of(policy, number)))
 
 
@@ -68,11 +68,12 @@ class PolicyVersions(Endpoint):
 
     @extend_schema(
         operation_id="policies_versions_list",
+        summary="List policy versions",
         parameters=[PageQuery],
         responses=answers({200: listed(VersionRowOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """List the versions, newest first."""
+        """List the versions of a policy, newest first."""
         policy = policy_for(person(request), SEE, slug=slug)
         query = PageQuery.read(request.query_params.dict())
         rows = policy.versions.select_related("policy")
@@ -83,14 +84,15 @@ class PolicyVersions(Endpoint):
 
     @extend_schema(
         operation_id="policies_versions_create",
+        summary="Create a policy version",
         request=NewVersion,
         responses=answers({201: VersionOut}),
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Make the next version, in force at once wherever the policy applies unless a draft.
+        """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
-        All that cannot work is told at once in `error.details`. If somebody saved a version after
-        `based_on`, nothing is written: `error.details` has each field that either changed.
+        `error.details` lists all invalid values. If another version was saved after `based_on`,
+        nothing is saved; `error.details` then has each field that either version changed.
         """
         user = person(request)
         policy = policy_for(user, CHANGE, slug=slug)
@@ -111,7 +113,7 @@ class PolicyVersions(Endpoint):
 def meanwhile(
     error: publish.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
 ) -> PolicyNotChanged:
-    """Return the refusal with what both changed, field by field."""
+    """Return the refusal with the changes of both versions, field by field."""
     refusal = PolicyNotChanged(error)
     theirs = base.policy.newest or base
     refusal.each = both_changes(
@@ -127,27 +129,29 @@ class OneVersion(Endpoint):
 
     @extend_schema(
         operation_id="policies_versions_get",
+        summary="Get a policy version",
         responses=answers({200: VersionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str, number: int) -> Response:
-        """Read the version and what it changed of the one before."""
+        """Retrieve a version with its changes since the previous version."""
         policy = policy_for(person(request), SEE, slug=slug)
         with told():
             return Response(shown(policy, number))
 
 
 class ActivateVersion(Endpoint):
-    """The activation of a draft."""
+    """Publish a draft."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
         operation_id="policies_versions_activate",
+        summary="Publish a policy version",
         request=Activation,
         responses=answers({200: VersionOut}),
     )
     def post(self, request: Request, slug: str, number: int) -> Response:
-        """Put the newest version in force; one that is in force stays so."""
+        """Publish the newest version. Has no effect if it is active already."""
         user = person(request)
         policy = policy_for(user, CHANGE, slug=slug)
         asked = storable(Activation.read(request.data))
@@ -164,20 +168,21 @@ class ActivateVersion(Endpoint):
 
 
 class RestoreVersion(Endpoint):
-    """The return of an older version."""
+    """Restore an older version."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
         operation_id="policies_versions_restore",
+        summary="Restore a policy version",
         request=None,
         responses=answers({201: VersionOut}),
     )
     def post(self, request: Request, slug: str, number: int) -> Response:
-        """Make a new version with the values and locks of an older one, in force at once."""
+        """Create a version with the values and locks of an older one. It is active immediately."""
         user = person(request)
         policy = policy_for(user, CHANGE, slug=slug)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         with told():
             made = publish.restore(
                 policy=policy, number=number, actor=f"user:{user.pk}", now=timezone.now()

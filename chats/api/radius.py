@@ -1,4 +1,4 @@
-"""Blast radii: counts of the chats that a policy as it is written would change."""
+"""Counts of the chats that an unsaved policy would change."""
 
 import uuid
 from collections.abc import Mapping
@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import Group
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery, PlainText, Strict
+from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import CHANGE, policy_for, require, told
@@ -28,91 +29,100 @@ ROWS = BlastRadius.objects.select_related("policy", "group")
 
 
 class NewRadius(Strict):
-    """The content of a policy whose chats are to be counted."""
+    """Unsaved values of a policy whose effect to count."""
 
-    policy = PlainText(help_text="The slug of the policy that it would be the next version of.")
-    values = serializers.DictField(default=dict, help_text="The fields that it sets, by name.")
+    policy = PlainText(help_text="Slug of the policy whose next version this would be.")
+    values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
     locks = serializers.ListField(child=PlainText(), default=list, max_length=MOST_LOCKS)
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices,
         required=False,
-        help_text="To everybody, or (by default) only where it is assigned today.",
+        help_text=(
+            "`instance`: as if the policy applied to everyone; `assigned` (default): only "
+            "current assignments."
+        ),
     )
     group = PlainText(
         default="",
-        help_text="A name: the chats of its members are counted, as if the policy were assigned to"
-        " this group. Leave `place` out then.",
+        help_text="Name of a group: counts the chats of its members, as if the policy were "
+        "assigned to the group. Cannot be combined with `place`.",
     )
 
 
 class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat that would change most: numbers, as the provider counts tokens."""
+    """A chat that would change most, with token counts of the provider."""
 
     chat = serializers.UUIDField()
     refuses = serializers.BooleanField()
-    code = serializers.CharField(allow_blank=True, help_text="Of the refusal.")
-    now = serializers.IntegerField(help_text="Tokens of the next prompt under the policy in force.")
+    code = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
+    now = serializers.IntegerField(help_text="Tokens of the next prompt under the active policy.")
     proposed = serializers.IntegerField()
     full_now = serializers.IntegerField(help_text="Messages that are sent in full.")
     full_proposed = serializers.IntegerField()
 
 
 class RadiusOut(serializers.Serializer[BlastRadius]):
-    """A count: how far it is, and what it found so far."""
+    """A count with its progress and its results so far."""
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
-    digest = serializers.CharField(help_text="Names the content that is counted.")
-    base = serializers.IntegerField(help_text="The version in force when it began; 0: none.")
+    digest = serializers.CharField(help_text="Digest of the counted values.")
+    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
     place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
     group = serializers.CharField(
         source="group.name",
         default=None,
         allow_null=True,
-        help_text="Null: not of a group alone.",
+        help_text="Null: the count is not limited to a group.",
     )
     state = serializers.ChoiceField(choices=BlastRadius.State.choices)
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-    in_use = serializers.IntegerField(help_text="Chats in use when it began.")
+    in_use = serializers.IntegerField(help_text="Chats in use at the start.")
     judged = serializers.IntegerField()
     changed = serializers.IntegerField()
     would_refuse = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Could not be judged; the log tells why.")
+    failed = serializers.IntegerField(help_text="Chats skipped because of an error; see the log.")
     sampled = serializers.IntegerField(allow_null=True)
-    low = serializers.FloatField(allow_null=True, help_text="Of the share, by the sample.")
+    low = serializers.FloatField(
+        allow_null=True, help_text="Confidence bounds of the share, from the sample."
+    )
     high = serializers.FloatField(allow_null=True)
     worst = WorstChatOut(many=True)
 
 
 class Radii(Endpoint):
-    """The counts."""
+    """All counts of affected chats."""
 
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
-    # While the same content is counted, a repetition gets that count.
+    # If the same values are already being counted, POST returns that count.
     knows_repetitions = True
 
     @extend_schema(
         operation_id="radii_list",
+        summary="List counts of affected chats",
         parameters=[PageQuery],
         responses=answers({200: listed(RadiusOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the counts, newest first."""
+        """List the counts of affected chats, newest first."""
         require(person(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
         return Response({"data": items(RadiusOut, page.rows), "next_cursor": page.next_cursor})
 
     @extend_schema(
-        operation_id="radii_begin", request=NewRadius, responses=answers({202: RadiusOut})
+        operation_id="radii_begin",
+        summary="Count the chats that a policy would change",
+        request=NewRadius,
+        responses=answers({202: RadiusOut}),
     )
     def post(self, request: Request) -> Response:
-        """Count in the background how many chats in use the content would change.
+        """Count in the background how many chats in use the values would change.
 
-        The same content that is being counted, or whose count was stopped, is gone on with; other
-        content ends the policy's open count. Where the instance asks for it, a version that governs
-        people comes into force only after such a count.
+        The same values continue their running or stopped count. Other values end the policy's open
+        count. If the instance requires it, an assigned policy version can be published only after
+        such a count.
         """
         user = person(request)
         asked = storable(NewRadius.read(request.data))
@@ -130,63 +140,75 @@ class Radii(Endpoint):
 
 
 class OneRadius(Endpoint):
-    """One count."""
+    """One count of affected chats."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
-        operation_id="radii_get", responses=answers({200: RadiusOut}, errors=READ_ERRORS)
+        operation_id="radii_get",
+        summary="Get a count of affected chats",
+        responses=answers({200: RadiusOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Read how far the count is and what it found. Raises `NotFound`."""
+        """Retrieve a count with its progress and its results so far. Raises `NotFound`."""
         require(person(request), SEE)
         return Response(one(RadiusOut, row_of(radius_id)))
 
 
 class StopRadius(Endpoint):
-    """The stop of a count."""
+    """Stop a count."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
-    @extend_schema(operation_id="radii_stop", request=None, responses=answers({200: RadiusOut}))
+    @extend_schema(
+        operation_id="radii_stop",
+        summary="Stop a count of affected chats",
+        request=None,
+        responses=answers({200: RadiusOut}),
+    )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Stop the count at its place; one that is stopped stays so. 409 `radius_over`."""
+        """Stop a count. You can resume it later. 409 `radius_over` if it has ended."""
         user = person(request)
         require(user, CHANGE)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         radius.stop(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
         return Response(one(RadiusOut, row_of(radius_id)))
 
 
 class ResumeRadius(Endpoint):
-    """The resumption of a count."""
+    """Resume a count."""
 
     scopes: ClassVar = {"POST": "policy:write"}
 
-    @extend_schema(operation_id="radii_resume", request=None, responses=answers({200: RadiusOut}))
+    @extend_schema(
+        operation_id="radii_resume",
+        summary="Resume a count of affected chats",
+        request=None,
+        responses=answers({200: RadiusOut}),
+    )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Go on with a stopped count behind its place. 409 `radius_over`."""
+        """Resume a stopped count where it stopped. 409 `radius_over` if it has ended."""
         user = person(request)
         require(user, CHANGE)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         radius.resume(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
         return Response(one(RadiusOut, row_of(radius_id)))
 
 
 def place_of(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return where the policy would apply. Raises `InvalidField`."""
+    """Return the place where the policy would apply. Raises `InvalidField`."""
     if not asked["group"]:
         return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
     if "place" in asked:
-        raise unfit("place", "A count of a group has no other place. Leave it out.")
+        raise unfit("place", gettext_lazy("A count for a group has no place. Leave it out."))
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:
-        raise unfit("group", "There is no group of this name.")
+        raise unfit("group", gettext_lazy("No group has this name."))
     return {"place": BlastRadius.Place.INSTANCE, "group": group}
 
 
 def row_of(radius_id: uuid.UUID) -> BlastRadius:
-    """Return the count of that id. Raises `NotFound`."""
+    """Return the count with this id. Raises `NotFound`."""
     row = ROWS.filter(pk=radius_id).first()
     if row is None:
         raise NotFound

@@ -1,4 +1,7 @@
-"""Auditors read the words of other people's calls: with a reason, one chat for half an hour."""
+"""Auditors' access to model requests in other people's chats: one chat, with a reason.
+
+Access lasts for half an hour.
+"""
 
 import uuid
 from datetime import datetime
@@ -13,7 +16,7 @@ from rest_framework.response import Response
 
 from chats.actions import auditing
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PlainText, Strict
+from chats.api.inputs import EmptyBody, PlainText, Strict
 from chats.api.outputs import items, one
 from chats.api.policy_access import require
 from chats.api.requests_sent import (
@@ -34,21 +37,21 @@ from chats.models import Chat
 from chats.prompt.as_sent import file_of
 from chats.record import reading
 
-# No HEAD: the ledger would say that words were read, and none were sent.
+# No HEAD: it would record an access in the audit log although no text was sent.
 ONLY_SENT = ["get"]
 
 
 class NewReading(Strict):
-    """A chat that is to be read, and why."""
+    """The chat to read, and the reason."""
 
     chat = serializers.UUIDField()
     reason = PlainText(
-        help_text=f"{reading.SHORTEST} to {reading.LONGEST} characters. It stands in the ledger."
+        help_text=f"{reading.SHORTEST} to {reading.LONGEST} characters, recorded in the audit log."
     )
 
 
 class ReadingOut(serializers.Serializer[reading.Reading]):
-    """The permission to read one chat."""
+    """Your access to one chat."""
 
     chat = serializers.UUIDField(source="chat_id")
     reason = serializers.CharField()
@@ -56,33 +59,33 @@ class ReadingOut(serializers.Serializer[reading.Reading]):
     until = serializers.DateTimeField()
 
 
-class AskedOut(serializers.Serializer[reading.ReadingRequest]):
-    """The wish of an auditor to read a chat, which another one has not answered yet."""
+class ReadingRequestOut(serializers.Serializer[reading.ReadingRequest]):
+    """An auditor's request to read a chat, which waits for a second auditor."""
 
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="chat_id")
-    user = serializers.IntegerField(help_text="The id of who asks.")
+    user = serializers.IntegerField(help_text="Id of the requesting user.")
     reason = serializers.CharField()
     asked_at = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="It is forgotten then.")
+    until = serializers.DateTimeField(help_text="Time at which the request expires.")
 
 
-class ManyAskedOut(serializers.Serializer[Any]):
-    """The wishes that wait for a second auditor."""
+class ReadingRequestsOut(serializers.Serializer[Any]):
+    """Reading requests that wait for a second auditor."""
 
-    data = AskedOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = ReadingRequestOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class ReadingsOut(serializers.Serializer[Any]):
-    """The chats that somebody may read now."""
+    """The chats that the auditor can read now."""
 
-    data = ReadingOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 def auditor(request: Request) -> str:
-    """Return who asks, as the ledger names them.
+    """Return the requesting auditor in the notation of the audit log.
 
-    Raises `Forbidden` and `NotFound` for who may not read the ledger and receipts.
+    Raises `Forbidden` and `NotFound` without permission to view the audit log and receipts.
     """
     user = person(request)
     require(user, "view_auditevent")
@@ -91,30 +94,32 @@ def auditor(request: Request) -> str:
 
 
 class Readings(Endpoint):
-    """The chats that somebody may read."""
+    """The chats that the auditor can read."""
 
     scopes: ClassVar = {"GET": "audit:read", "POST": "audit:read"}
 
     @extend_schema(
         operation_id="audit_readings_list",
+        summary="List your open readings",
         responses=answers({200: ReadingsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the chats that one may read now, the last opened first."""
+        """List the chats that you can read now, last opened first."""
         found = reading.readings(actor=auditor(request), now=timezone.now())
         return Response({"data": items(ReadingOut, found)})
 
     @extend_schema(
         operation_id="audit_readings_open",
+        summary="Open a chat for reading",
         request=NewReading,
-        responses=answers({201: ReadingOut, 202: AskedOut}),
+        responses=answers({201: ReadingOut, 202: ReadingRequestOut}),
     )
     def post(self, request: Request) -> Response:
-        """Say why a chat is read, which opens its calls for half an hour.
+        """Open a chat for reading. You can read its model requests for half an hour.
 
-        The reason stands in the ledger of the chat before anything is shown. Where the instance
-        asks for two persons, the answer is 202, and another auditor grants it. Raises `NotFound`,
-        `ReasonNeeded` and `InvalidCharacter`.
+        The audit log records the reason first. If the instance requires two persons, the status is
+        202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
+        `InvalidCharacter`.
         """
         actor, now = auditor(request), timezone.now()
         wanted = NewReading.read(request.data)
@@ -129,79 +134,94 @@ class Readings(Endpoint):
             asked = reading.waiting_of(chat_id=chat_id, actor=actor, now=now)
             if asked is None:
                 raise NotFound
-            return Response(one(AskedOut, asked), status=202)
+            return Response(one(ReadingRequestOut, asked), status=202)
         return Response(reading_json(chat_id, actor=actor, now=now), status=201)
 
 
 class AskedReadings(Endpoint):
-    """The wishes of auditors to read."""
+    """Reading requests of auditors."""
 
     scopes: ClassVar = {"GET": "audit:read"}
 
     @extend_schema(
         operation_id="audit_readings_asked",
-        responses=answers({200: ManyAskedOut}, errors=READ_ERRORS),
+        summary="List reading requests",
+        responses=answers({200: ReadingRequestsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List what waits for a second auditor, one's own too, the newest first.
+        """List the pending reading requests of all auditors, newest first.
 
-        Always empty where the instance does not ask for two persons.
+        Always empty unless the instance requires two persons.
         """
         auditor(request)
-        return Response({"data": items(AskedOut, reading.asked(now=timezone.now()))})
+        return Response({"data": items(ReadingRequestOut, reading.asked(now=timezone.now()))})
 
 
 class GrantReading(Endpoint):
-    """The consent of a second auditor."""
+    """Grant a reading request."""
 
     scopes: ClassVar = {"POST": "audit:read"}
 
     @extend_schema(
-        operation_id="audit_readings_grant", request=None, responses=answers({200: AskedOut})
+        operation_id="audit_readings_grant",
+        summary="Grant a reading request",
+        request=None,
+        responses=answers({200: ReadingRequestOut}),
     )
     def post(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Let another auditor read the chat they asked for; their half hour begins now.
+        """Grant another auditor's reading request. Their access lasts for half an hour from now.
 
-        Raises `NotFound` where it waits no longer, and `SecondAuditorNeeded` for one's own.
+        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
+        own.
         """
         return answered(request, asked_id, is_granted=True)
 
 
 class RefuseReading(Endpoint):
-    """The refusal of a second auditor."""
+    """Refuse a reading request."""
 
     scopes: ClassVar = {"POST": "audit:read"}
 
     @extend_schema(
-        operation_id="audit_readings_refuse", request=None, responses=answers({200: AskedOut})
+        operation_id="audit_readings_refuse",
+        summary="Refuse a reading request",
+        request=None,
+        responses=answers({200: ReadingRequestOut}),
     )
     def post(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Refuse another auditor the chat they asked for; the ledger has it.
+        """Refuse another auditor's reading request. The audit log records the refusal.
 
-        Raises `NotFound` where it waits no longer, and `SecondAuditorNeeded` for one's own.
+        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
+        own.
         """
         return answered(request, asked_id, is_granted=False)
 
 
 class OneReading(Endpoint):
-    """The permission to read one chat."""
+    """Access to one chat."""
 
     scopes: ClassVar = {"GET": "audit:read", "DELETE": "audit:read"}
 
     @extend_schema(
         operation_id="audit_readings_get",
+        summary="Get an open reading",
         responses=answers({200: ReadingOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read why and until when one may read the chat. Raises `NotFound` where one may not."""
+        """Get your access to a chat: the reason and the end. Raises `NotFound` without access."""
         actor = auditor(request)
         return Response(reading_json(chat_id, actor=actor, now=timezone.now()))
 
-    @extend_schema(operation_id="audit_readings_end", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="audit_readings_end",
+        summary="End a reading",
+        request=None,
+        responses=answers({204: None}),
+    )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """End one's reading of the chat before its time. Raises `NotFound` where there is none."""
+        """End your access to a chat early. Raises `NotFound` without access."""
         actor = auditor(request)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         try:
             reading.end(chat_id=chat_id, actor=actor, now=timezone.now())
         except (reading.ReadingNotOpen, Chat.DoesNotExist):
@@ -210,17 +230,18 @@ class OneReading(Endpoint):
 
 
 class ReadRequest(Endpoint):
-    """The request of a call in somebody's chat."""
+    """A model request in another person's chat."""
 
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_receipts_request",
+        summary="Read a model request as an auditor",
         responses=answers({200: SentRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, receipt_id: uuid.UUID) -> Response:
-        """Read what a model was sent, hidden texts too, in a chat that one has opened.
+        """Read a model request, including hidden texts, in a chat that you opened.
 
         Raises `NotFound` and `ReadingNotOpen`.
         """
@@ -231,18 +252,19 @@ class ReadRequest(Endpoint):
 
 
 class ReadRequestFile(Endpoint):
-    """The request of a call in somebody's chat as a file."""
+    """A model request in another person's chat, as a file."""
 
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_receipts_request_file",
+        summary="Download a model request as an auditor",
         parameters=[FileQuery],
         responses=answers(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
-        """Read the body that was sent, or a command that sends it again, without its key.
+        """Download a request body, or a command that sends it again, without the API key.
 
         Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
@@ -254,18 +276,19 @@ class ReadRequestFile(Endpoint):
 
 
 class ReadSummaryRequest(Endpoint):
-    """The request of a summary in somebody's chat."""
+    """A summary request in another person's chat."""
 
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_compactions_request",
+        summary="Read a summary request as an auditor",
         parameters=[CallQuery],
         responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, compaction_id: uuid.UUID) -> Response:
-        """Read what the summariser was asked in one call, in a chat that one has opened.
+        """Read one request for a summary, in a chat that you opened.
 
         Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """
@@ -277,18 +300,19 @@ class ReadSummaryRequest(Endpoint):
 
 
 class ReadSummaryRequestFile(Endpoint):
-    """The request of a summary in somebody's chat as a file."""
+    """A summary request in another person's chat, as a file."""
 
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_compactions_request_file",
+        summary="Download a summary request as an auditor",
         parameters=[CallFileQuery],
         responses=answers(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
-        """Read the body that the summariser was sent, or a command that sends it again.
+        """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
@@ -302,15 +326,15 @@ class ReadSummaryRequestFile(Endpoint):
 
 
 def answered(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
-    """Answer what another auditor asked for."""
+    """Grant or refuse another auditor's reading request."""
     actor = auditor(request)
-    Nothing.read(request.data)
+    EmptyBody.read(request.data)
     asked = reading.answer(asked_id, is_granted=is_granted, actor=actor, now=timezone.now())
-    return Response(one(AskedOut, asked))
+    return Response(one(ReadingRequestOut, asked))
 
 
 def reading_json(chat_id: uuid.UUID, *, actor: str, now: datetime) -> dict[str, Any]:
-    """Return somebody's permission to read a chat. Raises `NotFound` where there is none."""
+    """Return the auditor's access to a chat. Raises `NotFound` without access."""
     there = reading.readings(actor=actor, now=now, chat_id=chat_id)
     if not there:
         raise NotFound

@@ -1,4 +1,4 @@
-"""The newest messages of a person, of one chat or across all of their own."""
+"""Recent messages of one chat, or of all chats of a person."""
 
 from typing import ClassVar
 
@@ -15,38 +15,41 @@ from chats.prompt.model_choice import recent_window
 from chats.record import access
 from chats.record.recent import recent_messages
 
-# However large a policy's window is.
+# Upper limit, regardless of the policy's window.
 MOST = 500
 
 
 class RecentMessageOut(MessageOut):
-    """A message with the chat in which it was said."""
+    """A message with its chat."""
 
     chat = serializers.UUIDField(source="branch.chat_id")
 
 
 class RecentOut(serializers.Serializer[object]):
-    """The newest messages, ascending by time, equal times by id."""
+    """Recent messages in ascending order of time, then id."""
 
-    data = RecentMessageOut(many=True)  # type: ignore[assignment]  # the base has another
-    window = serializers.IntegerField(help_text="How many messages the policy lets be recent.")
+    data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    window = serializers.IntegerField(
+        help_text="Number of messages that the policy's window allows."
+    )
 
 
 class RecentMessages(Endpoint):
-    """The newest messages of the person."""
+    """The user's recent messages."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="messages_recent",
+        summary="List your recent messages",
         parameters=[RecentQuery],
         responses=answers({200: RecentOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request) -> Response:
-        """Read the last messages across one's own chats, as many as the policy's window holds.
+        """Get your most recent messages of all chats, as many as the policy's window allows.
 
-        `limit` asks for fewer, `chat` for those of one chat. What was excluded, erased or said in
-        a temporary chat is not among them. Raises `NotFound` and `PolicyRefused`.
+        `limit` returns fewer, `chat` only those of one chat. Excluded and erased messages and those
+        of temporary chats are left out. Raises `NotFound` and `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
         asking, chat_id = person(request), query.get("chat")

@@ -1,4 +1,4 @@
-"""The requests of past calls as they were sent, for the owner of the chat."""
+"""Requests of past model calls as sent, for the owner of the chat."""
 
 import uuid
 from typing import Any, ClassVar
@@ -33,136 +33,145 @@ FILE: dict[Code, Any] = {
 }
 
 
-# The calls of a summary are far fewer.
+# A summary takes far fewer calls.
 MOST_CALLS = 1_000
 
 
 class FileQuery(Strict):
-    """The form in which a request is sent."""
+    """The format of a request."""
 
     form = serializers.ChoiceField(
         choices=sorted(FORMS),
         default="json",
-        help_text="`json`: the body; `curl`: a command for a shell, which takes the key from"
-        " `$API_KEY`.",
+        help_text="`json`: the request body. `curl`: a shell command that reads the API key "
+        "from `$API_KEY`.",
     )
 
 
 class CallQuery(Strict):
-    """The call of a summary that is asked for."""
+    """The number of a call of a summary."""
 
     call = serializers.IntegerField(
         default=1,
         min_value=1,
         max_value=MOST_CALLS,
-        help_text="Which of its calls, from 1: a long range is read in parts, which are merged.",
+        help_text="Number of the call, from 1. A long range is summarised in parts, which are "
+        "then merged.",
     )
 
 
 class CallFileQuery(FileQuery, CallQuery):
-    """The call of a summary that is asked for as a file, and the form of it."""
+    """The number of a call of a summary, and the format of the file."""
 
 
 class SentMessageOut(serializers.Serializer[Any]):
-    """A message of a request, or one that only the call before had in its place."""
+    """A message of a request, or a message of the previous call that was dropped."""
 
     kind = serializers.CharField(
-        help_text="Beside the call before: `same`, `new`, or `gone`: no longer sent."
+        help_text="Change from the previous call: `same`, `new`, or `gone`: no longer sent."
     )
     role = serializers.CharField()
     text = serializers.CharField()
     origins = serializers.ListField(child=serializers.CharField())
-    tokens = serializers.IntegerField(help_text="In our count.")
-    segments = SegmentOut(many=True, help_text="The parts that it is made of.")
+    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
+    segments = SegmentOut(many=True, help_text="Segments of the message.")
 
 
 class PrefixOut(serializers.Serializer[Any]):
-    """The beginning that a request shares with the call before."""
+    """The prefix that a request shares with the previous call."""
 
     messages = serializers.IntegerField()
-    tokens = serializers.IntegerField(help_text="In our count.")
+    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
     broken_by = serializers.CharField(
-        help_text="The origin of the first part that differs. Empty: it only goes on."
+        help_text="Origin of the first segment that differs. Empty: the previous request is an "
+        "unchanged prefix."
     )
-    seq = serializers.IntegerField(help_text="Of the message that differs; 0: it is none.")
-    before = serializers.UUIDField(allow_null=True, help_text="The receipt of the call before.")
+    seq = serializers.IntegerField(help_text="Seq of the message that differs; 0: not a message.")
+    before = serializers.UUIDField(allow_null=True, help_text="Receipt of the previous call.")
 
 
 class SentRequestOut(serializers.Serializer[Any]):
-    """The request of a call, built again from what is stored."""
+    """The request of a call, rebuilt from stored data."""
 
     receipt = serializers.UUIDField()
     fault = serializers.CharField(
-        help_text="Why it is not what was sent: `erased`, `missing` or `differs`. Empty: it is."
+        help_text=(
+            "Reason it differs from the request as sent: `erased`, `missing` or `differs`. Empty: "
+            "it is equal."
+        )
     )
-    reason = serializers.CharField(help_text="The fault as a sentence.")
+    reason = serializers.CharField(help_text="Explanation of the fault.")
     sha256 = serializers.CharField(
-        help_text="Of the prompt, as it was noted before the call. Empty: a part was erased."
+        help_text="SHA-256 of the prompt, recorded before the call. Empty: a part was erased."
     )
     body_sha256 = serializers.CharField(
-        help_text="Of the bytes that left as the body of the call. Empty: none is kept."
+        help_text="SHA-256 of the request body as sent. Empty: not stored."
     )
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
-        help_text="`same`: the body as it is built now is the one that left, byte for byte;"
-        " `options`: that one had other options than the model has today; `unknown`.",
+        help_text=(
+            "`same`: the rebuilt body equals the body as sent, byte for byte; `options`: that body"
+            " had other options than the model has today; `unknown`."
+        ),
     )
-    hidden = serializers.BooleanField(help_text="The policy hides its system text.")
-    messages = SentMessageOut(many=True, help_text="Empty where there is a fault.")
-    prefix = PrefixOut(allow_null=True, help_text="Null: there is no call to compare it with.")
+    hidden = serializers.BooleanField(help_text="True if the policy hides its system text.")
+    messages = SentMessageOut(many=True, help_text="Empty if there is a fault.")
+    prefix = PrefixOut(allow_null=True, help_text="Null: no earlier call to compare with.")
     left_out = serializers.ListField(
         child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
     )
 
 
 class SummaryMessageOut(serializers.Serializer[Any]):
-    """A message of the request for a summary."""
+    """A message of a summary request."""
 
     role = serializers.CharField()
     text = serializers.CharField()
 
 
 class SummaryRequestOut(serializers.Serializer[Any]):
-    """The request for a summary, built again from what is stored."""
+    """The request for a summary, rebuilt from stored data."""
 
     compaction = serializers.UUIDField()
     fault = serializers.CharField(
-        help_text="Why it cannot be shown: `none` (no model was asked), `erased`, `parts` or"
-        " `differs`. Empty: it fits the ledger's commitment."
+        help_text="Reason it cannot be shown: `none` (no model was called), `erased`, `parts` "
+        "or `differs`. Empty: it matches the commitment in the audit log."
     )
-    reason = serializers.CharField(help_text="The fault as a sentence.")
+    reason = serializers.CharField(help_text="Explanation of the fault.")
     body_sha256 = serializers.CharField(
-        help_text="Of the bytes that left as the body of the call. Empty: none is kept."
+        help_text="SHA-256 of the request body as sent. Empty: not stored."
     )
     body = serializers.ChoiceField(
-        choices=sorted(BODIES), help_text="As for the request of a call: `same`, `options`, …"
+        choices=sorted(BODIES),
+        help_text="`same`, `options` or `unknown`, as for the request of a call.",
     )
-    call = serializers.IntegerField(help_text="Which call of the summary this is, from 1.")
-    calls = serializers.IntegerField(help_text="How many calls the summary took.")
+    call = serializers.IntegerField(help_text="Number of this call, from 1.")
+    calls = serializers.IntegerField(help_text="Number of calls that the summary took.")
     commitment = serializers.CharField(
-        help_text="What the ledger holds of this call's prompt. Empty: no model was asked."
+        help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."
     )
     messages = SummaryMessageOut(many=True)
     compared = SentMessageOut(
         many=True,
-        help_text="The messages beside those of the call for a summary before this one.",
+        help_text="Messages compared with those of the previous summary call.",
     )
     prefix = PrefixOut(allow_null=True, help_text="As for the request of a call.")
 
 
 class SentRequest(Endpoint):
-    """The request of a call."""
+    """The request of a model call."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_turns_request",
+        summary="Read a model request",
         responses=answers({200: SentRequestOut}, errors=READ_ERRORS),
     )
     def get(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
     ) -> Response:
-        """Read what the model was sent in this call, and what it shares with the call before.
+        """Read the request of a model call, compared with the previous call.
 
         Raises `NotFound`.
         """
@@ -173,19 +182,20 @@ class SentRequest(Endpoint):
 
 
 class SentRequestFile(Endpoint):
-    """The request of a call as a file."""
+    """The request of a model call, as a file."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_turns_request_file",
+        summary="Download a model request",
         parameters=[FileQuery],
         responses=answers(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
     ) -> HttpResponse:
-        """Read the body that was sent, or a command that sends it again, without its key.
+        """Download a request body, or a command that sends it again, without the API key.
 
         Raises `NotFound` and `RequestNotWhole`.
         """
@@ -197,17 +207,18 @@ class SentRequestFile(Endpoint):
 
 
 class SummaryAsked(Endpoint):
-    """The request of a summary."""
+    """The request for a summary."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_compactions_request",
+        summary="Read a summary request",
         parameters=[CallQuery],
         responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read what the summariser was asked in one call. Raises `NotFound` and `NoSuchCall`."""
+        """Read one request for a summary. Raises `NotFound` and `NoSuchCall`."""
         row = access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
@@ -216,17 +227,18 @@ class SummaryAsked(Endpoint):
 
 
 class SummaryAskedFile(Endpoint):
-    """The request of a summary as a file."""
+    """The request for a summary, as a file."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_compactions_request_file",
+        summary="Download a summary request",
         parameters=[CallFileQuery],
         responses=answers(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
-        """Read the body that the summariser was sent, or a command that sends it again.
+        """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
         """
@@ -239,7 +251,7 @@ class SummaryAskedFile(Endpoint):
 
 
 def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
-    """Return a request as it was sent, with what it shares with the call before."""
+    """Return a request as sent, compared with the previous call, as JSON."""
     said = {
         "receipt": row.pk,
         "fault": sent.found.fault,
@@ -256,7 +268,7 @@ def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
 
 
 def message_json(line: SentLine) -> dict[str, Any]:
-    """Return a message of a request, with the parts that it is made of."""
+    """Return a message of a request with its segments, as JSON."""
     return {
         "kind": line.kind,
         "role": line.role,
@@ -268,13 +280,13 @@ def message_json(line: SentLine) -> dict[str, Any]:
 
 
 def as_stored(segment: Segment) -> list[Any]:
-    """Return a part of a prompt as receipts have it."""
+    """Return a segment in the format of receipts."""
     place = [segment.origin, segment.message_id, segment.seq, segment.tokens]
     return [*place, segment.cut_to, segment.text_ref, segment.result_limit]
 
 
 def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
-    """Return the request for a summary, with what it shares with the call before."""
+    """Return a summary request, compared with the previous call, as JSON."""
     said = {
         "compaction": compaction_id,
         "fault": found.fault,
@@ -292,5 +304,5 @@ def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, A
 
 
 def as_file(file: RequestFile) -> HttpResponse:
-    """Send a request as a file."""
+    """Return a request as a file download."""
     return files.short(file.text, name=file.name, kind=file.kind)

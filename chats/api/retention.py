@@ -1,4 +1,4 @@
-"""Retention: what a run would erase, the runs, and their certificates."""
+"""Retention: preview, runs and certificates."""
 
 import uuid
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from chats.actions import ages, certificates, retention
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery
+from chats.api.inputs import EmptyBody, PageQuery
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import require
@@ -23,7 +23,7 @@ SEE, BEGIN = "view_retentionrun", "add_retentionrun"
 
 
 class PersonDueOut(serializers.Serializer[object]):
-    """A person with messages that are due."""
+    """A person with messages older than their retention period."""
 
     username = serializers.CharField()
     chats = serializers.IntegerField()
@@ -32,36 +32,42 @@ class PersonDueOut(serializers.Serializer[object]):
 
 
 class RetentionOut(serializers.Serializer[object]):
-    """The messages that a run would erase if it began now, in numbers."""
+    """The messages that a retention run would erase now, in numbers."""
 
-    looked_at = serializers.IntegerField(help_text="The number of chats that were looked at.")
-    is_all = serializers.BooleanField(help_text="False: there are more chats than that.")
+    looked_at = serializers.IntegerField(help_text="Number of chats checked.")
+    is_all = serializers.BooleanField(help_text="False if there are more chats than were checked.")
     chats = serializers.IntegerField()
     messages = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)
-    held_chats = serializers.IntegerField(help_text="Due, and kept by a legal hold.")
+    held_chats = serializers.IntegerField(
+        help_text="Chats with expired messages that a legal hold keeps."
+    )
     held_messages = serializers.IntegerField()
     people = PersonDueOut(many=True)
-    more_people = serializers.IntegerField(help_text="People with fewer, who are not named.")
+    more_people = serializers.IntegerField(
+        help_text="Number of people with fewer messages, who are not listed."
+    )
 
 
 class RetentionRunOut(serializers.Serializer[RetentionRun]):
-    """A run of retention."""
+    """A retention run."""
 
     id = serializers.UUIDField()
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-    chats = serializers.IntegerField(help_text="All that were looked at.")
+    chats = serializers.IntegerField(help_text="Number of chats checked.")
     chats_erased = serializers.IntegerField()
     messages_erased = serializers.IntegerField()
-    chats_held = serializers.IntegerField(help_text="Left because of a legal hold.")
-    chats_busy = serializers.IntegerField(help_text="Left because a reply was being written.")
-    chats_failed = serializers.IntegerField(help_text="Left because of a fault; the log tells it.")
+    chats_held = serializers.IntegerField(help_text="Chats skipped because of a legal hold.")
+    chats_busy = serializers.IntegerField(help_text="Chats skipped because a reply was running.")
+    chats_failed = serializers.IntegerField(
+        help_text=("Chats skipped because of an error; see the log.")
+    )
     digest = serializers.CharField()
 
 
 class LedgerPlace(serializers.Serializer[object]):
-    """The row of the ledger that certifies a run."""
+    """The audit event that certifies a run."""
 
     scope = serializers.CharField()
     seq = serializers.IntegerField()
@@ -81,44 +87,50 @@ class RetentionCertificate(serializers.Serializer[object]):
     chats_busy = serializers.IntegerField()
     chats_failed = serializers.IntegerField()
     digest = serializers.CharField(
-        help_text="SHA-256 of the digest before and the line, from 64 zeros through all entries."
+        help_text="SHA-256 chain over all entries: of the previous digest and the line, "
+        "starting with 64 zeros."
     )
     ledger = LedgerPlace(allow_null=True)
     entries = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Lines of JSON: a chat, and the rows of its chain that certify what was erased.",
+        help_text="JSON lines: a chat, and the audit events of its chain that certify the erasure.",
     )
 
 
 class RetentionAhead(Endpoint):
-    """The preview of a run."""
+    """Preview of a retention run."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
         operation_id="retention_preview",
+        summary="Preview a retention run",
         responses=answers({200: RetentionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Count what a run would erase now, for those who may see runs; nothing is erased."""
+        """Count the messages that a retention run would erase now. Nothing is erased.
+
+        Requires permission to view retention runs.
+        """
         require(person(request), SEE, app="chats")
         return Response(one(RetentionOut, ages.preview(now=timezone.now())))
 
 
 class RetentionRuns(Endpoint):
-    """The runs of retention."""
+    """All retention runs."""
 
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
-    # While a run is under way, a repetition gets that one.
+    # If a run is in progress, POST returns that run.
     knows_repetitions = True
 
     @extend_schema(
         operation_id="retention_runs_list",
+        summary="List retention runs",
         parameters=[PageQuery],
         responses=answers({200: listed(RetentionRunOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the runs, newest first."""
+        """List the retention runs, newest first."""
         require(person(request), SEE, app="chats")
         query = PageQuery.read(request.query_params.dict())
         rows = RetentionRun.objects.all()
@@ -128,14 +140,15 @@ class RetentionRuns(Endpoint):
 
     @extend_schema(
         operation_id="retention_runs_begin",
+        summary="Start a retention run",
         request=None,
         responses=answers({202: RetentionRunOut}),
     )
     def post(self, request: Request) -> Response:
-        """Begin a run in the background without waiting for the night, or get the one under way."""
+        """Start a retention run in the background. If one is in progress, return it."""
         user: User = person(request)
         require(user, BEGIN, app="chats")
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         run = retention.begin(actor=f"user:{user.pk}", now=timezone.now())
         return Response(one(RetentionRunOut, run), status=202)
 
@@ -147,10 +160,11 @@ class RetentionCertificates(Endpoint):
 
     @extend_schema(
         operation_id="retention_certificate",
+        summary="Get the certificate of a retention run",
         responses=answers({200: RetentionCertificate}, errors=READ_ERRORS),
     )
     def get(self, request: Request, run_id: uuid.UUID) -> Response:
-        """Read the certificate of a run that has ended. Raises `NotFound` before its end."""
+        """Get the certificate of a retention run. Raises `NotFound` until the run has finished."""
         require(person(request), SEE, app="chats")
         found: dict[str, Any] = certificates.certificate(certificates.run_of(run_id))
         return Response(found)

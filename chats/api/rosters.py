@@ -1,4 +1,4 @@
-"""Teams of agents, the team of a chat, and the rounds in which its agents reply."""
+"""Teams of agents, and the rounds in which the agents of a chat reply."""
 
 import uuid
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from chats.api import team_inputs
 from chats.api.endpoint import Endpoint, count_message, key_of, person
-from chats.api.inputs import Nothing, PageQuery
+from chats.api.inputs import EmptyBody, PageQuery
 from chats.api.outputs import TurnOut, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
@@ -27,9 +27,10 @@ from contextpolicy.engine import team
 
 
 def draft_from(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
-    """Return the team that a body describes, whole.
+    """Return the complete team that a request body describes.
 
-    A form, a window and a byte limit that the body leaves open stay as the `known` team has them.
+    A prompt form, window or byte limit that the body leaves out keeps the value of the `known`
+    team.
     """
     values = team_inputs.TeamBody.read(data)
     values.pop("shared", None)
@@ -46,7 +47,7 @@ def draft_from(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
 def agent_from(
     values: Mapping[str, Any], *, known: rosters.AgentDraft | None
 ) -> rosters.AgentDraft:
-    """Return the agent that a body describes; `known` is the agent that the team has."""
+    """Return the agent that a request body describes. `known` is the stored agent."""
     form, window = values["prompt_form"], values["window_size"]
     if not form:
         form = known.prompt_form if known else rosters.form_for(values["agent_type"])
@@ -56,7 +57,7 @@ def agent_from(
 
 
 def team_json(team: Team) -> dict[str, Any]:
-    """Return a team with its rules and agents."""
+    """Return a team with its rules and agents as JSON."""
     version = team.current
     if version is None:
         raise ValueError(f"team {team.pk} has no version")
@@ -75,17 +76,18 @@ def team_json(team: Team) -> dict[str, Any]:
 
 
 class Rosters(Endpoint):
-    """All teams that the person may use."""
+    """The teams that the user can use."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
         operation_id="teams_list",
+        summary="List teams",
         parameters=[PageQuery],
         responses=answers({200: listed(RosterOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the person's own teams and those of everybody, oldest first."""
+        """List your own teams and the shared ones, oldest first."""
         query = PageQuery.read(request.query_params.dict())
         rows = access.teams_visible_to(user=person(request)).select_related("current")
         page = page_of(rows, order=("created_at", "id"), name="teams", **query)
@@ -94,11 +96,12 @@ class Rosters(Endpoint):
 
     @extend_schema(
         operation_id="teams_create",
+        summary="Create a team",
         request=team_inputs.TeamBody,
         responses=answers({201: SavedRosterOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make a team; with `shared`, for everybody, which only an administrator may."""
+        """Create a team. Only administrators can set `shared`, which makes it available to all."""
         shared = team_inputs.TeamBody.read(request.data)["shared"]
         saved = rosters.create(
             user=person(request), draft=draft_from(request.data), shared=shared, now=timezone.now()
@@ -120,21 +123,24 @@ class OneRoster(Unchanged):
         return Team.objects.filter(pk=team_id)
 
     @extend_schema(
-        operation_id="teams_get", responses=answers({200: RosterOut, 304: None}, errors=READ_ERRORS)
+        operation_id="teams_get",
+        summary="Get a team",
+        responses=answers({200: RosterOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Read the team."""
+        """Retrieve a team."""
         return Response(team_json(access.team_for(user=person(request), team_id=team_id)))
 
     @extend_schema(
         operation_id="teams_change",
+        summary="Replace a team",
         request=team_inputs.TeamBody,
         responses=answers({200: SavedRosterOut}, errors=EDIT_ERRORS),
     )
     def put(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Give the team a new version, whole; a round that runs keeps the one it began with.
+        """Replace a team by a new version. A running round keeps the version it started with.
 
-        An agent without a `role_id` is a new one.
+        An agent without a `role_id` is created.
         """
         known = access.team_for(user=person(request), team_id=team_id)
         saved = rosters.change(
@@ -147,42 +153,47 @@ class OneRoster(Unchanged):
 
     @extend_schema(
         operation_id="teams_delete",
+        summary="Delete a team",
         request=None,
         responses=answers({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Offer the team for no new chat any more; chats that have it keep it."""
-        Nothing.read(request.data)
+        """Delete a team. Chats that use it keep it; new chats cannot choose it."""
+        EmptyBody.read(request.data)
         rosters.delete(user=person(request), team_id=team_id, now=timezone.now())
         return Response(status=204)
 
 
 class CopyRoster(Endpoint):
-    """The copy of a team."""
+    """Copy of a team."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
-        operation_id="teams_copy", request=None, responses=answers({201: SavedRosterOut})
+        operation_id="teams_copy",
+        summary="Copy a team",
+        request=None,
+        responses=answers({201: SavedRosterOut}),
     )
     def post(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Make a team of one's own of it, with agents of its own."""
-        Nothing.read(request.data)
+        """Copy a team, with its agents, into a new team of yours."""
+        EmptyBody.read(request.data)
         saved = rosters.copy(user=person(request), team_id=team_id, now=timezone.now())
         return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
 
 
 class ContextOfAgent(Endpoint):
-    """The part of the chat that an agent of its team is shown."""
+    """The context of an agent in a chat."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_agents_context",
+        summary="Get the context of an agent",
         responses=answers({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
-        """Choose what the agent is shown now, with its own window and instructions."""
+        """Get the current context of an agent, with its own window and instructions."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         agent = play.agent_in(chat, role_id=role_id)
         context = conversation.context_for(chat=chat, agent=play.as_asked(agent))
@@ -191,7 +202,7 @@ class ContextOfAgent(Endpoint):
 
 
 def round_json(made: Round) -> dict[str, Any]:
-    """Return a round: how it stands, and who is to follow."""
+    """Return a round with its status and the next agents as JSON."""
     roster = roster_of(made.version)
     return {
         "id": str(made.pk),
@@ -217,6 +228,7 @@ class Rounds(Endpoint):
 
     @extend_schema(
         operation_id="chats_rounds_list",
+        summary="List rounds",
         parameters=[PageQuery],
         responses=answers({200: listed(RoundOut)}, errors=READ_ERRORS),
     )
@@ -236,17 +248,20 @@ class Rounds(Endpoint):
 
 
 class GoOn(Endpoint):
-    """The continuation of a round that ended early."""
+    """Continue a round that ended early."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
-        operation_id="chats_rounds_go_on", request=None, responses=answers({202: TurnOut})
+        operation_id="chats_rounds_go_on",
+        summary="Continue a round",
+        request=None,
+        responses=answers({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Go on with the newest round, with its limits anew. 202: follow the turn."""
+        """Continue the latest round, with its limits reset. 202: follow the turn."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         count_message(request)
         now = timezone.now()
         turn = play.go_on(user=person(request), chat=chat, now=now, api_key=key_of(request))

@@ -1,5 +1,6 @@
-"""Describes the endpoints: their errors, their keys, and the one that streams."""
+"""OpenAPI schema: shared responses and parameters, authentication, and the event stream."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,66 +14,74 @@ from chats.api.outputs import ErrorBody
 ERRORS = {
     400: "The request is malformed.",
     401: "Neither a valid API key nor a session.",
-    403: "The key or the person may not do this.",
-    404: "It does not exist, or it is not yours.",
-    409: "The state of the chat does not allow it now.",
-    412: "It changed after the client read it; see If-Match.",
+    403: "The key or the user lacks the permission.",
+    404: "The resource does not exist, or it is not yours.",
+    409: "The current state does not allow this.",
+    412: "The resource changed after the client read it; see If-Match.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The content is refused.",
     429: "Too many requests, failures or running replies; see Retry-After.",
 }
-# What any write may be answered; an edit that `If-Match` guards has 412 besides.
+# Any write can return these. An edit guarded by `If-Match` can also return 412.
 WRITE_ERRORS = tuple(code for code in ERRORS if code != 412)
 EDIT_ERRORS = tuple(ERRORS)
-# A status, or a status and what kind of body it has.
+# A status, or a status with a content type.
 Code = int | tuple[int, str]
 READ_ERRORS = (400, 401, 403, 404, 429)
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="1 to 255 printable ASCII characters. A repetition within 24 hours with the same"
-    " body gives the same answer and does nothing new. `Idempotent-Replayed` is set where it"
-    " is the first answer as it was.",
+    description="1 to 255 printable ASCII characters. Within 24 hours, a repeated request with "
+    "the same key and body returns the stored response and has no further effect. "
+    "`Idempotent-Replayed: true` marks such a response.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
     str,
     OpenApiParameter.HEADER,
-    description="The `ETag` of the thing as it was read: it is changed only if it is still that.",
+    description="The `ETag` that you last received. The change is applied only if it still "
+    "matches; otherwise 412.",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     str,
     OpenApiParameter.HEADER,
-    description="The `ETag` of the thing as it was read: 304 if it is still that.",
+    description="The `ETag` that you last received. Returns 304 if it still matches.",
 )
-EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, offset, text}`.
+# The sentence of a docstring that names Python exceptions.
+EXCEPTIONS = re.compile(r"\s*\bRaises\b.*?\.(?=\s|$)", re.DOTALL)
+EVENTS = """Server-sent events of one turn. Data is JSON `{turn, attempt, step, offset, text}`.
 
-- `snapshot`: the text of the running step so far; replaces what was shown.
+- `snapshot`: the text of the running step so far; replaces the text received before.
 - `delta`: more text, `offset` code points into the step.
-- `state`: a sentence about the turn, or an empty text when it goes on.
-- `reshaped`: another step or attempt began, or the text begins anew; a snapshot follows. Without
-  it no text is taken back.
-- `done`: the turn is over; `status` says how, `code` why it failed. Read the turn for the rest.
-- `server.restarting`, `server.resume`: the stream ends here, connect again.
+- `state`: a status message of the turn, or an empty text when it continues.
+- `reshaped`: another step or attempt started, or the text restarts; a snapshot follows. Text is
+  withdrawn only after this event.
+- `done`: the turn has ended. `status` has the outcome, `code` the reason of a failure. Retrieve the
+  turn for details.
+- `server.restarting`, `server.resume`: the stream ends here; reconnect.
 
-`snapshot`, `delta` and `done` carry an id, which names the place in the text. Sent back as
-`Last-Event-ID`, it resumes the stream without a lost or doubled character. Permission is checked
+`snapshot`, `delta` and `done` have an id, which is the position in the text. Send the last one as
+`Last-Event-ID` to resume the stream without lost or repeated characters. Permission is checked
 again every minute.
 """
-ACCEPTED_EVENTS = """`accepted`, with what a 202 says, then the events of the turn.
+ACCEPTED_EVENTS = """`accepted`, with the body of a 202, then the events of the turn.
 
-They are those of `chats_turns_events`. A stream that broke goes on there with its `Last-Event-ID`;
-the reply is written all the same."""
+They are those of `chats_turns_events`. After a disconnect, continue there with the `Last-Event-ID`.
+The reply is written in any case."""
 
 
 class EndpointSchema(AutoSchema):
-    """Adds the headers of some endpoints: the key of repetitions, the tag of what was read."""
+    """Add the headers that an endpoint supports: `Idempotency-Key`, `If-Match`, `If-None-Match`."""
+
+    def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
+        """Return the docstring without its exceptions: the responses list the errors."""
+        return EXCEPTIONS.sub("", super().get_description()).strip()
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameters that no path and no serializer tells of."""
+        """Return the declared parameters and the headers that the endpoint supports."""
         listed = super().get_override_parameters()
         is_done_once = not getattr(self.view, "knows_repetitions", True)
         added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
@@ -82,50 +91,72 @@ class EndpointSchema(AutoSchema):
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """The API keys as the schema names them."""
+    """Describe API keys as a security scheme."""
 
     target_class = "chats.api.authentication.KeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
-        """Describe the key as a bearer token."""
+        """Return an HTTP bearer scheme."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "plm_…"}
 
 
 class Generator(SchemaGenerator):
-    """The schema of the endpoints, and of the stream, which is no view of the framework."""
+    """Generate the schema of the endpoints and of the event stream, which is not a DRF view."""
 
     def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
         """Return the whole schema."""
         schema = super().get_schema(request=request, public=public)  # type: ignore[no-untyped-call]  # untyped there
+        if request is None:
+            # Only in the file: the API page would show a selector with one unlabelled option.
+            schema["servers"] = [{"url": "/", "description": "This instance."}]
+        name_types_of_nullable(schema, schema["components"]["schemas"])
         turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
         schema["paths"][f"{turn}/events"] = {"get": stream_of(schema["paths"][turn]["get"])}
         return schema
 
 
+def name_types_of_nullable(part: Any, components: Mapping[str, Any]) -> None:
+    """Add the `type` that OpenAPI 3.0 requires next to `nullable`.
+
+    A part without a type and without a reference already allows null, so it loses `nullable`.
+    """
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            name_types_of_nullable(inner, components)
+    if not isinstance(part, dict) or part.get("nullable") is not True or "type" in part:
+        return
+    references = [one["$ref"] for one in part.get("allOf", ()) if "$ref" in one]
+    if references:
+        part["type"] = components[references[0].rpartition("/")[2]]["type"]
+    else:
+        del part["nullable"]
+
+
 def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the stream beside the turn that it follows."""
+    """Describe the event stream of a turn, based on the operation that retrieves the turn."""
     place = {
         "in": "header",
         "name": "Last-Event-ID",
         "schema": {"type": "string"},
-        "description": "The id of the last event received.",
+        "description": "Id of the last event received.",
     }
     refusals = {code: text for code, text in turn["responses"].items() if code != "200"}
     text = {"text/event-stream": {"schema": {"type": "string"}}}
     return {
         "operationId": "chats_turns_events",
+        "summary": "Follow a turn",
         "description": EVENTS,
         "parameters": [*turn["parameters"], place],
         "tags": turn["tags"],
         "security": turn["security"],
-        "responses": {"200": {"content": text, "description": "The events."}, **refusals},
+        "responses": {"200": {"content": text, "description": "Server-sent events."}, **refusals},
     }
 
 
 def answers(
     successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
 ) -> dict[Code, Any]:
-    """Return the given responses and those of the possible errors."""
+    """Return the given responses together with the error responses."""
     failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
     return {**successes, **failures}

@@ -1,4 +1,4 @@
-"""The search in one's own chats."""
+"""Search of a person's chats."""
 
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from chats.record import access
 
 
 class TitleOut(serializers.Serializer[Any]):
-    """A chat whose title fits."""
+    """A chat with a matching title."""
 
     id = serializers.UUIDField()
     title = serializers.CharField()
@@ -26,7 +26,7 @@ class TitleOut(serializers.Serializer[Any]):
 
 
 class HitOut(serializers.Serializer[Any]):
-    """A message or a summary that was found; exactly one of both ids is set."""
+    """A matching message or summary. Exactly one of `message` and `summary` is set."""
 
     message = serializers.UUIDField(source="passage.message_id", allow_null=True)
     summary = serializers.UUIDField(source="passage.summary_id", allow_null=True)
@@ -41,62 +41,66 @@ class HitOut(serializers.Serializer[Any]):
     written_at = serializers.DateTimeField(source="passage.written_at")
     excerpt = serializers.SerializerMethodField()
     marks = serializers.SerializerMethodField(
-        help_text="The places of the words in the excerpt: [first, after the last]."
+        help_text="Positions of the matching words in the excerpt: [first, after the last]."
     )
     why = serializers.ListField(
         source="passage.why",
         child=serializers.CharField(),
-        help_text="The words of the question that stand in it.",
+        help_text="Words of the query that it contains.",
     )
     score = serializers.FloatField(source="passage.score")
     on_open_branch = serializers.SerializerMethodField(
-        help_text="False: another branch than the one that is open has to be chosen to read on."
+        help_text="False if it is on a branch other than the chat's active one."
     )
 
     def get_excerpt(self, hit: Hit) -> str:
-        """Return the part of the text around the first words that match."""
+        """Excerpt around the first matching words."""
         return hit.passage.text[hit.passage.start : hit.passage.end]
 
     def get_marks(self, hit: Hit) -> list[list[int]]:
-        """Return the places of the words within the excerpt."""
+        """Positions of the matching words in the excerpt."""
         start, end = hit.passage.start, hit.passage.end
         inside = [(max(a, start), min(b, end)) for a, b in hit.passage.marks]
         return [[a - start, b - start] for a, b in inside if a < b]
 
     def get_on_open_branch(self, hit: Hit) -> bool:
-        """Tell whether it stands on the branch that is open in its chat."""
+        """True if it is on the chat's active branch."""
         return not hit.is_beside
 
 
 class SearchOut(serializers.Serializer[Any]):
-    """A page of what was found."""
+    """A page of search results."""
 
-    titles = TitleOut(many=True, help_text="Chats whose titles fit, on the first page.")
-    data = HitOut(many=True)  # type: ignore[assignment]  # the base class has another of its own
-    has_more = serializers.BooleanField(help_text="The next page has more; 10 pages at most.")
+    titles = TitleOut(many=True, help_text="Chats with matching titles. Only on the first page.")
+    data = HitOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    has_more = serializers.BooleanField(
+        help_text="True if there is another page. There are at most 10 pages."
+    )
     ignored = serializers.ListField(
-        child=serializers.CharField(), help_text="Words after the first 32, which are not read."
+        child=serializers.CharField(),
+        help_text="Words of the query after the first 32. They are ignored.",
     )
     indexed_share = serializers.FloatField(
-        help_text="The share of the messages that can be searched by now, from 0 to 1."
+        help_text="Share of the messages that is indexed, from 0 to 1."
     )
 
 
 class ChatSearch(Endpoint):
-    """The search in titles, messages, originals and summaries of the person's own chats."""
+    """Search of titles, messages and summaries in the user's chats."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="search",
+        summary="Search chats",
         parameters=[SearchQuery],
         responses=answers({200: SearchOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request) -> Response:
-        """Find by words, best first, 20 a page; what was excluded or erased is not found.
+        """Search your chats by keywords, best match first, 20 results per page.
 
-        The page of the search finds the same. Raises `NotFound` for a chat or folder that is not
-        one's own, and `SearchTooLong`.
+        Excluded and erased messages are not found. The search page returns the same results. Raises
+        `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
         """
         query = SearchQuery.read(request.query_params.dict())
         asking = person(request)

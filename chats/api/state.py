@@ -1,4 +1,4 @@
-"""The state that a policy keeps of a chat: read it, correct it."""
+"""The state that a policy maintains for a chat: read and correct it."""
 
 import uuid
 from typing import Any, ClassVar
@@ -21,33 +21,38 @@ from chats.record import access
 
 
 class StateEndpoint(Unchanged):
-    """The state of a chat's active branch, where the policy keeps one."""
+    """The state of a chat's active branch."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        """Return the chat, which whoever writes its state locks first."""
+        """Return the chat, which every writer of its state locks first."""
         return Chat.objects.filter(pk=chat_id)
 
     @extend_schema(
         operation_id="chats_state_get",
+        summary="Get the state of a chat",
         responses=answers({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read the state, each value's origin, and its schema. 409 `no_state`: none is kept."""
+        """Get the state of a chat, with the origin of each value and the schema.
+
+        409 `no_state` if the policy maintains no state.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         return Response(one(StateOut, shown(corrections.state_in(chat=chat))))
 
     @extend_schema(
         operation_id="chats_state_change",
+        summary="Correct the state of a chat",
         request=StateChange,
         responses=answers({200: StateOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Correct the state, from the next turn on.
+        """Correct the state. The correction applies from the next turn on.
 
-        409 `state_changed`: `version` is not the one in force. 422 `state_invalid`: the values do
-        not fit the schema.
+        409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
+        not match the schema.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         values = StateChange.read(request.data)
@@ -63,13 +68,14 @@ class StateEndpoint(Unchanged):
 
 
 class StateChangeOut(serializers.Serializer[object]):
-    """A change of one field by a version; null: not known."""
+    """A field that a version changed. Null: not set."""
 
     name = serializers.CharField()
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
     seq = serializers.IntegerField(
-        allow_null=True, help_text="The message after which it was set; null: it was taken away."
+        allow_null=True,
+        help_text="Seq of the message after which the field was set. Null: it was removed.",
     )
 
 
@@ -87,41 +93,46 @@ class StateVersionOut(serializers.Serializer[object]):
 
 
 class StateVersionList(serializers.Serializer[object]):
-    """The newest versions, newest first; there is one page of them."""
+    """The latest versions, newest first, on one page."""
 
-    data = StateVersionOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = StateVersionOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class StateVersions(Endpoint):
-    """The history of a state."""
+    """The version history of a state."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="chats_state_versions",
+        summary="List versions of the state",
         responses=answers({200: StateVersionList}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the newest 100 versions, each with what it changed. 409 `no_state`: none is kept."""
+        """List the latest 100 versions of the state with their changes.
+
+        409 `no_state` if the policy maintains no state.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         _, versions = corrections.history(chat=chat)
         return Response({"data": items(StateVersionOut, versions)})
 
 
 class RestoreState(Endpoint):
-    """The return of an older version."""
+    """Restore an older version."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
         operation_id="chats_state_restore",
+        summary="Restore a version of the state",
         request=StateRestoration,
         responses=answers({200: StateOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Bring the values of an older version back, as a new version, from the next turn on.
+        """Restore the values of an older version as a new version, from the next turn on.
 
-        409 `state_changed`: `version` is not the one in force. 404 `no_such_version`.
+        409 `state_changed` if `version` is not the latest one. 404 `no_such_version`.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         values = StateRestoration.read(request.data)
@@ -130,7 +141,7 @@ class RestoreState(Endpoint):
 
 
 def shown(found: corrections.ChatKept) -> dict[str, Any]:
-    """Return the state as its owner may see it."""
+    """Return the state as JSON for the chat's owner."""
     kept = found.kept
     return {
         "branch": found.branch.pk,

@@ -1,4 +1,4 @@
-"""Administrators read a summary that waits for their approval next to its sources."""
+"""Review of a pending summary and its sources by administrators."""
 
 import uuid
 from typing import Any, ClassVar
@@ -22,8 +22,8 @@ class ReviewRequest(Strict):
 
     reason = PlainText(
         default="",
-        help_text="10 to 300 characters, recorded in the audit log first. Empty: a reason was given"
-        " within the last half hour, or the chat is your own.",
+        help_text="10 to 300 characters, recorded in the audit log first. Empty: you gave a "
+        "reason within the last half hour, or the chat is your own.",
     )
 
 
@@ -36,30 +36,34 @@ class ReviewSourceOut(serializers.Serializer[Any]):
 
 
 class SummaryReviewOut(serializers.Serializer[Any]):
-    """A summary that waits for approval, with its sources."""
+    """A pending summary with its sources."""
 
     text = serializers.CharField()
-    earlier = serializers.CharField(help_text="The earlier summary that it continues, or empty.")
+    earlier = serializers.CharField(
+        help_text="Text of the earlier summary that this one continues, or empty."
+    )
     sources = ReviewSourceOut(many=True)
     left_out = serializers.IntegerField(help_text="Number of older sources that are not listed.")
 
 
 class ReviewSummary(Endpoint):
-    """The review of a waiting summary."""
+    """Review of a pending summary."""
 
     knows_repetitions = True
     scopes: ClassVar = {"POST": "audit:read"}
 
     @extend_schema(
         operation_id="summaries_review",
+        summary="Review a pending summary",
         request=ReviewRequest,
         responses=answers({200: SummaryReviewOut}),
     )
     def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
-        """Read a waiting summary and its sources, if the policy lets you approve it.
+        """Read a pending summary and its sources, if the policy lets you approve it.
 
-        The audit log has the reason and the reading first. Raises `ReadingNotOpen` without a
-        reason, and where the instance asks for two persons until an auditor grants it.
+        The audit log records the reason and the reading first. Raises `ReadingNotOpen` without a
+        reason. If the instance requires two persons, it is raised until an auditor grants the
+        request.
         """
         user, now = person(request), timezone.now()
         row = summary_review.waiting_summary(user=user, compaction_id=compaction_id)

@@ -1,4 +1,4 @@
-"""The outputs of a chat as a team's, in the names that programs for agents use."""
+"""Serializers for team chats. Field names match those of agent programs."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from chats.models import Round
 
 
 class SpeakerOut(serializers.Serializer[Any]):
-    """The one who says something."""
+    """The speaker of a message."""
 
     roleId = serializers.CharField()
     roleName = serializers.CharField()
@@ -17,59 +17,59 @@ class SpeakerOut(serializers.Serializer[Any]):
 
 
 class RoutingOut(serializers.Serializer[Any]):
-    """To whom a message goes; an empty list: to everybody."""
+    """The addressees of a message. Empty: all."""
 
     resolvedAddressees = serializers.ListField(child=serializers.CharField())
 
 
 class SnapshotMessageOut(serializers.Serializer[Any]):
-    """A message as the team sees it."""
+    """A message in the team's view."""
 
-    id = serializers.CharField(help_text="`msg-N`, or the id it was imported with.")
-    content = serializers.CharField(help_text="As it was said, with its markers.")
+    id = serializers.CharField(help_text="`msg-N`, or the id from an import.")
+    content = serializers.CharField(help_text="Text of the message as written, with its markers.")
     speaker = SpeakerOut()
     routing = RoutingOut()
 
 
 class TeamMessageOut(SnapshotMessageOut):
-    """A message as the team sees it, and where it stands."""
+    """A message in the team's view, with its id and time."""
 
-    message = serializers.UUIDField(help_text="Its id everywhere else in this API.")
+    message = serializers.UUIDField(help_text="Id of the message in the rest of the API.")
     createdAt = serializers.DateTimeField()
 
 
 class TeamOut(serializers.Serializer[Any]):
-    """The chat as a team's."""
+    """A team chat."""
 
     teamTask = serializers.CharField(allow_null=True)
-    notice = serializers.CharField(help_text="Says how much of a long task was kept; else empty.")
+    notice = serializers.CharField(help_text="How much of a long task was kept. Empty: all of it.")
     messageCount = serializers.IntegerField()
     latestMessage = TeamMessageOut(allow_null=True)
 
 
 class ContextMessageOut(serializers.Serializer[Any]):
-    """An earlier message as an agent is shown it: without an id and without markers."""
+    """An earlier message in an agent's context, without an id and without markers."""
 
-    to = serializers.CharField(help_text="`all`, a name, or names with commas between.")
+    to = serializers.CharField(help_text="`all`, a name, or several names separated by commas.")
     content = serializers.CharField()
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields; `from` is no name that Python lets a class have."""
+        """Return the fields. `from` is a Python keyword, so it cannot be a class attribute."""
         return {"from": serializers.CharField(), **super().get_fields()}
 
 
 class LeftOutOut(serializers.Serializer[Any]):
-    """An earlier message that the agent is not shown."""
+    """An earlier message that the agent does not see."""
 
-    message = serializers.CharField(help_text="Its id in the team's view.")
+    message = serializers.CharField(help_text="Id of the message in the team's view.")
     reason = serializers.ChoiceField(
         choices=["window", "duplicate_of_current", "markers_only"],
-        help_text="`window` names the newest of all that stand before the window.",
+        help_text="`window`: the newest of the messages that precede the window.",
     )
 
 
 class AgentContextOut(serializers.Serializer[Any]):
-    """The part of a chat that one agent is shown."""
+    """The part of a chat that an agent sees."""
 
     contextMessages = ContextMessageOut(many=True)
     currentMessage = serializers.CharField()
@@ -85,18 +85,20 @@ class AgentPromptOut(serializers.Serializer[Any]):
 
     prompt = serializers.CharField()
     systemFlag = serializers.CharField(
-        required=False, help_text="For the program's system option, where it has one."
+        required=False, help_text="For the program's system prompt option, if it has one."
     )
-    omitted = serializers.IntegerField(help_text="The oldest messages that gave way to the limit.")
+    omitted = serializers.IntegerField(
+        help_text="Number of oldest messages that were left out to keep the limit."
+    )
 
 
 class SnapshotOut(serializers.Serializer[Any]):
-    """A team's chat, written down."""
+    """A snapshot of a team chat."""
 
     messages = SnapshotMessageOut(many=True)
     teamTask = serializers.CharField(allow_null=True)
-    timestamp = serializers.IntegerField(help_text="Milliseconds since 1970.")
-    version = serializers.IntegerField(help_text="1.")
+    timestamp = serializers.IntegerField(help_text="Milliseconds since 1970-01-01 UTC.")
+    version = serializers.IntegerField(help_text="Always 1.")
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -106,7 +108,7 @@ class AgentOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     type = serializers.ChoiceField(choices=["ai", "human"])
     agent_type = serializers.CharField()
-    model = serializers.CharField(help_text="Empty: the chat's.")
+    model = serializers.CharField(help_text="Id of a model. Empty: the chat's model.")
     instruction = serializers.CharField()
     instruction_file_text = serializers.CharField()
     prompt_form = serializers.ChoiceField(choices=PROMPT_FORMS)
@@ -135,7 +137,7 @@ class RosterOut(serializers.Serializer[Any]):
 
 
 class SavedRosterOut(RosterOut):
-    """A stored team, and what to know about it."""
+    """A saved team, with warnings."""
 
     warnings = serializers.ListField(child=serializers.CharField())
 
@@ -146,13 +148,17 @@ class RoundOut(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
     reason = serializers.CharField(
-        help_text="Of a limit: `hops`, `tokens` or `time`. `only_this`: one agent replied again."
+        help_text=(
+            "Limit that ended it: `hops`, `tokens` or `time`. `only_this`: one agent replied again."
+        )
     )
     team_version = serializers.IntegerField()
-    opening = serializers.UUIDField(allow_null=True, help_text="The message that began it.")
+    opening = serializers.UUIDField(
+        allow_null=True, help_text="Id of the message that started the round."
+    )
     speakers = serializers.ListField(child=serializers.CharField())
     next = serializers.ListField(
-        child=serializers.CharField(), help_text="Who is to follow, or would have followed."
+        child=serializers.CharField(), help_text="Next agents, or those that would have followed."
     )
     hops = serializers.IntegerField()
     hop_limit = serializers.IntegerField()

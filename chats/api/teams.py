@@ -1,6 +1,6 @@
-"""A chat as a team's: its task, what its members say, what each agent is shown, its snapshots.
+"""Team chats: task, messages, contexts of agents, and snapshots.
 
-Names of fields are those that programs for agents use: `roleId`, `contextMessages` and so on.
+Field names match those of agent programs: `roleId`, `contextMessages` and so on.
 """
 
 import uuid
@@ -17,9 +17,9 @@ from rest_framework.response import Response
 
 from chats.api import team_inputs
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, TeamMessagesQuery
+from chats.api.inputs import EmptyBody, TeamMessagesQuery
 from chats.api.line_streams import streamed
-from chats.api.once import idempotency_key
+from chats.api.once import idempotency_key, replay_header
 from chats.api.outputs import listed
 from chats.api.pages import page_of
 from chats.api.parsing import SnapshotParser
@@ -40,12 +40,12 @@ from chats.teams import conversation, lookup, snapshots
 from chats.turns.start import open_branch
 from contextpolicy.engine import team, team_state
 
-# How messages may be looked for.
+# Filters of the message list.
 LOOKED_FOR = ("id", "speaker", "since", "until")
 
 
 def team_json(chat: Chat, *, notice: str = "") -> dict[str, Any]:
-    """Return what is known of a chat as a team's."""
+    """Return a team chat as JSON."""
     newest = conversation.newest(chat)
     branch = chat.active_branch
     return {
@@ -57,7 +57,7 @@ def team_json(chat: Chat, *, notice: str = "") -> dict[str, Any]:
 
 
 def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
-    """Return a message as the team sees it, with the id of its row."""
+    """Return a message in the team's view as JSON, with its UUID."""
     branch = chat.active_branch or row.branch
     seen = conversation.seen(row, branch=branch, chat=chat)
     return {
@@ -70,7 +70,7 @@ def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
 def message_lines(
     request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Return a list of messages as lines, from the cursor on. Raises as `streamed` does."""
+    """Stream messages as lines, from a cursor on. Raises as `streamed` does."""
     writer = JSONRenderer()
 
     def part(after: int) -> tuple[bytes, int | None]:
@@ -82,7 +82,7 @@ def message_lines(
 
 
 class TeamOfChat(Unchanged):
-    """The chat as a team's."""
+    """A team chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
@@ -92,22 +92,24 @@ class TeamOfChat(Unchanged):
 
     @extend_schema(
         operation_id="chats_team_get",
+        summary="Get the task of a team chat",
         responses=answers({200: TeamOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Read the team's task and its newest message."""
+        """Get the team's task and its latest message."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         return Response(team_json(chat))
 
     @extend_schema(
         operation_id="chats_team_change",
+        summary="Set the task of a team chat",
         request=team_inputs.TeamTask,
         responses=answers({200: TeamOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Set the task that every agent is told; of a longer one than 5,120 bytes the beginning.
+        """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
 
-        `notice` then says how much was kept.
+        `notice` then has the length that was kept.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         task = team_inputs.TeamTask.read(request.data)["teamTask"]
@@ -119,30 +121,30 @@ class TeamOfChat(Unchanged):
 
 
 class TeamMessages(Endpoint):
-    """The messages of the active branch, as the team sees them."""
+    """The messages of the active branch, in the team's view."""
 
     knows_repetitions = True
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
         operation_id="chats_team_messages_list",
+        summary="List messages of a team chat",
         parameters=[TeamMessagesQuery],
         responses=answers(
             {
                 200: listed(TeamMessageOut),
                 (200, lines.CONTENT_TYPE): OpenApiResponse(
-                    TeamMessageOut, "With `stream`: one message a line."
+                    TeamMessageOut, "With `stream`: one message per line."
                 ),
             },
             errors=READ_ERRORS,
         ),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
-        """List the messages, first to last, or those of a speaker, of a time, or of an id.
+        """List the messages of a team chat, oldest first, optionally by speaker, time or id.
 
-        With `stream` all of them come as lines. Permission is checked again on the way. A list that
-        is ended early has as its last line an `error` (`list_cut`) and the `next_cursor` of the
-        rest.
+        With `stream`, all messages are sent as lines. If your access ends while the stream runs,
+        the last line has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
@@ -157,12 +159,13 @@ class TeamMessages(Endpoint):
 
     @extend_schema(
         operation_id="chats_team_messages_add",
+        summary="Add a message of an agent",
         request=team_inputs.NewTeamMessage,
         parameters=[IDEMPOTENCY_KEY],
         responses=answers({201: TeamMessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Add what a member of the team said; no model of this server is asked for a reply."""
+        """Add a message of a team member. It does not start a reply."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         added = conversation.add_message(
             user=person(request),
@@ -173,25 +176,27 @@ class TeamMessages(Endpoint):
             idempotency_key=idempotency_key(request),
         )
         told = {"message": str(added.row.pk), "createdAt": added.row.created_at}
-        return Response({**team_state.message_json(added.message), **told}, status=201)
+        answer = {**team_state.message_json(added.message), **told}
+        return Response(answer, status=201, headers=replay_header(repeated=added.repeated))
 
 
 class TeamContext(Endpoint):
-    """The part of the chat that an agent is shown."""
+    """The context of an agent."""
 
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:read"}
 
     @extend_schema(
         operation_id="chats_team_context",
+        summary="Preview the context of an agent",
         request=team_inputs.AgentQuery,
         responses=answers({200: AgentContextOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Choose what an agent is shown now; nothing is stored.
+        """Preview the context of an agent. Nothing is stored.
 
-        The newest message stands apart, the window counts those before it. `leftOut` says why the
-        others are not there.
+        The newest message is separate; the window counts the messages before it. `leftOut` has the
+        other messages, with reasons.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         context = conversation.context_for(chat=chat, agent=agent_of(request.data))
@@ -207,13 +212,14 @@ class TeamPrompt(Endpoint):
 
     @extend_schema(
         operation_id="chats_team_prompt",
+        summary="Preview the prompt of an agent",
         request=team_inputs.AgentQuery,
         responses=answers({200: AgentPromptOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Write an agent's prompt in the form that its kind expects; nothing is stored.
+        """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
 
-        Over `maxBytes` the oldest messages go first; `omitted` counts them.
+        If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         prompt = conversation.prompt_for(chat=chat, agent=agent_of(request.data))
@@ -221,29 +227,31 @@ class TeamPrompt(Endpoint):
 
 
 class TeamSnapshot(Endpoint):
-    """The chat as a snapshot."""
+    """A snapshot of a team chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     parser_classes = (SnapshotParser,)
 
     @extend_schema(
         operation_id="chats_team_snapshot_get",
+        summary="Export a snapshot of a team chat",
         responses=answers({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Write messages and task down as a snapshot of version 1."""
+        """Export the messages and the task as a snapshot of version 1."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         return Response(snapshots.export(chat=chat, now=timezone.now()))
 
     @extend_schema(
         operation_id="chats_team_snapshot_read",
+        summary="Import a snapshot of a team chat",
         request=team_inputs.NewSnapshot,
         responses=answers({200: TeamOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Replace what the team sees by a snapshot, whole or not at all.
+        """Replace the messages and the task by those of a snapshot, completely or not at all.
 
-        What was said before stays on the branch that was active until now.
+        The earlier messages are kept on the branch that was active before.
         """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         changed = snapshots.read(
@@ -257,21 +265,26 @@ class TeamSnapshot(Endpoint):
 
 
 class ClearTeam(Endpoint):
-    """The new beginning of a team's chat."""
+    """Clear a team chat."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
-    @extend_schema(operation_id="chats_team_clear", request=None, responses=answers({200: TeamOut}))
+    @extend_schema(
+        operation_id="chats_team_clear",
+        summary="Clear a team chat",
+        request=None,
+        responses=answers({200: TeamOut}),
+    )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Begin again at `msg-1`, without messages and task; what was said stays on its branch."""
+        """Start again at `msg-1`, without messages and task. The old branch keeps its messages."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
         return Response(team_json(snapshots.clear(chat=chat, actor=actor, now=timezone.now())))
 
 
 def agent_of(data: Any) -> conversation.RequestedAgent:
-    """Return the agent that a body names."""
+    """Return the agent in a request body."""
     values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
     window = values["windowSizeOverride"]
     return conversation.RequestedAgent(

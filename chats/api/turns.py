@@ -1,4 +1,4 @@
-"""The turns of a chat: read one, stop it, try it again, continue it."""
+"""Turns of a chat: retrieve, stop, retry, continue."""
 
 import uuid
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, count_message, key_of, person
-from chats.api.inputs import Nothing
+from chats.api.inputs import EmptyBody
 from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
 from chats.compaction.report.skip_reasons import why_not
@@ -26,10 +26,12 @@ class OneTurn(Endpoint):
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
-        operation_id="chats_turns_get", responses=answers({200: TurnDetailOut}, errors=READ_ERRORS)
+        operation_id="chats_turns_get",
+        summary="Get a turn",
+        responses=answers({200: TurnDetailOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Read its status, text so far, reply, error, usage, receipts, and why (not) compacted."""
+        """Retrieve a turn with its text, reply, error, usage, receipts and compaction decision."""
         turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
@@ -39,36 +41,44 @@ class OneTurn(Endpoint):
 
 
 class TurnAction(Endpoint):
-    """The base of actions on a turn; the body is empty."""
+    """Base class of the actions on a turn. The request body is empty."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     def turn(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
-        """Return the turn of the address. Raises `NotFound`."""
+        """Return the turn in the URL. Raises `NotFound`."""
         found = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         return found
 
 
 class StopTurn(TurnAction):
-    """The stop of a reply."""
+    """Stop a reply."""
 
-    @extend_schema(operation_id="chats_turns_stop", request=None, responses=answers({202: TurnOut}))
+    @extend_schema(
+        operation_id="chats_turns_stop",
+        summary="Stop a turn",
+        request=None,
+        responses=answers({202: TurnOut}),
+    )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Stop the turn. What was written stays as its reply, marked as stopped."""
+        """Stop a turn. The text so far becomes its reply, marked as stopped."""
         turn = self.turn(request, chat_id, turn_id)
         stopped = stop(user=person(request), turn=turn, now=timezone.now())
         return Response(one(TurnOut, stopped), status=202)
 
 
 class RetryTurn(TurnAction):
-    """Another try."""
+    """Retry a turn."""
 
     @extend_schema(
-        operation_id="chats_turns_retry", request=None, responses=answers({202: TurnOut})
+        operation_id="chats_turns_retry",
+        summary="Retry a turn",
+        request=None,
+        responses=answers({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Answer the same message again, as a new turn."""
+        """Reply to the same message again, as a new turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
         again = retry(user=person(request), turn=turn, now=timezone.now(), api_key=key_of(request))
@@ -76,13 +86,16 @@ class RetryTurn(TurnAction):
 
 
 class ContinueTurn(TurnAction):
-    """The rest of a reply that was cut."""
+    """Continue a truncated reply."""
 
     @extend_schema(
-        operation_id="chats_turns_continue", request=None, responses=answers({202: TurnOut})
+        operation_id="chats_turns_continue",
+        summary="Continue a truncated reply",
+        request=None,
+        responses=answers({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Let the model continue where its reply was cut, as a new turn."""
+        """Continue a truncated reply, as a new turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
         onward = continue_reply(

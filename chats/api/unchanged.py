@@ -1,9 +1,8 @@
-"""Lets an edit be done only to what its client has read: `ETag`, `If-Match` and `If-None-Match`.
+"""Conditional requests: `ETag`, `If-Match` and `If-None-Match`.
 
-A GET of one thing carries a hash of what it says (RFC 9110, 8.8.3). An edit that sends it back in
-`If-Match` is done only while the thing still says that: in the transaction of the edit the thing is
-locked, read again and compared, so nobody's edit can come between, from whichever door. An edit
-without the header is done as it always was.
+The ETag of a resource is a hash of its JSON (RFC 9110, 8.8.3). An edit with `If-Match` runs in a
+transaction that locks the resource, reads it again and compares the hash, so that no other edit can
+interfere. An edit without the header is not checked.
 """
 
 import hashlib
@@ -17,6 +16,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.http import parse_etags
+from django.utils.translation import gettext_noop
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
@@ -29,30 +29,31 @@ ANY = "*"
 
 
 class ChangedMeanwhile(Refusal):
-    """The thing is no longer what the client of an edit has read."""
+    """The resource has changed since the client read it."""
 
     code = "changed_meanwhile"
     status = 412
-    sentence = (
-        "This has changed since you read it, so nothing was done. Read it again, and send its new"
-        " ETag in If-Match."
+    sentence = gettext_noop(
+        "This has changed since you read it, so nothing was saved. Read it again, and send the "
+        "new ETag in If-Match."
     )
 
 
 class Unchanged(Endpoint):
-    """The base of endpoints for one thing that is read and edited.
+    """Base class of endpoints that read and edit one resource.
 
-    It needs a `get`, and in `rows` the rows whose lock keeps everybody else from editing the thing.
+    Subclasses implement `get` and `rows`. Locking these rows must prevent other edits of the
+    resource.
     """
 
     guards_edits: ClassVar = True
 
     def rows(self, *args: Any, **kwargs: Any) -> QuerySet[Any, Any]:
-        """Return the rows to lock while the thing is compared and edited."""
+        """Return the rows to lock while the resource is compared and edited."""
         raise NotImplementedError
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Let a read carry its tag, and an edit look at the one that it came with."""
+        """Add the ETag to reads, and check it before edits that send `If-Match`."""
         super().setup(request, *args, **kwargs)
         own = vars(self)
         read: Callable[..., Response] = self.get  # type: ignore[attr-defined]  # of each endpoint
@@ -64,16 +65,16 @@ class Unchanged(Endpoint):
 
 
 def tag_of(answer: Response) -> str:
-    """Return the tag of what an answer says."""
+    """Return the ETag of a response."""
     said = json.dumps(answer.data, sort_keys=True, cls=JSONEncoder)
     return f'"{hashlib.sha256(said.encode()).hexdigest()[:32]}"'
 
 
 def names(header: str, tag: str) -> bool:
-    """Tell whether a header with tags, or with `*` for any, names this one.
+    """Return True if a header with ETags, or with `*`, matches this ETag.
 
-    A tag that a compressed answer turned into a weak one is the same: ours is of what is said, not
-    of the bytes.
+    Compression turns an ETag into a weak one. That still matches, because the hash covers the
+    content and not the bytes.
     """
     return any(given in {ANY, tag, f"W/{tag}"} for given in parse_etags(header))
 
@@ -81,7 +82,7 @@ def names(header: str, tag: str) -> bool:
 def tagged(
     read: Callable[..., Response], request: Request, *args: Any, **kwargs: Any
 ) -> HttpResponseBase:
-    """Return what `read` answers with its tag; 304 if that is what the client has."""
+    """Return the response of `read` with its ETag, or 304 if the client has this version."""
     answer = read(request, *args, **kwargs)
     tag = tag_of(answer)
     if names(request.headers.get("If-None-Match", ""), tag):
@@ -98,11 +99,11 @@ def guarded(
     rows: Callable[..., QuerySet[Model]],
     **kwargs: Any,
 ) -> HttpResponseBase:
-    """Return what `edit` answers, with the tag of what it left.
+    """Run `edit`, and return its response with the new ETag.
 
-    Raises `ChangedMeanwhile` if the thing is not what `If-Match` names, and what `edit` raises.
+    Raises `ChangedMeanwhile` if the resource does not match `If-Match`, and what `edit` raises.
     """
-    read(request, *args, **kwargs)  # what is not the person's is not locked either
+    read(request, *args, **kwargs)  # Raises for another person's resource before it is locked.
     with transaction.atomic():
         list(rows(request, **kwargs).select_for_update(of=("self",), no_key=True))
         if not names(request.headers["If-Match"], tag_of(read(request, *args, **kwargs))):

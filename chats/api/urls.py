@@ -1,4 +1,4 @@
-"""The addresses of the REST API, below /api/v1/. Without trailing slashes; ids are UUIDs."""
+"""URLs of the REST API, below /api/v1/. They have no trailing slash; ids are UUIDs."""
 
 from django.urls import path, re_path, register_converter
 from django.urls.converters import IntConverter, StringConverter
@@ -49,7 +49,7 @@ from chats.streams.api import turn_events
 
 
 class RoleId(StringConverter):
-    """The id of a role in a team: part of no other address, and a word of any script."""
+    """The id of a role in a team. It may contain letters of any script."""
 
     regex = "[^/]{1,80}"
 
@@ -253,6 +253,6 @@ urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
     path("docs", docs.page, name="docs"),
     path("docs.js", docs.script, name="docs-script"),
-    # Programs get JSON from here for every address, also for one that does not exist.
+    # Unknown addresses below this prefix get a JSON error.
     re_path("", nothing_here),
 ]

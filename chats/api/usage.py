@@ -1,9 +1,10 @@
-"""The usage of models in one's own chats, by day, model, purpose or key."""
+"""Usage of models in a person's chats, by day, model, purpose or API key."""
 
 from datetime import timedelta
 from typing import ClassVar
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,76 +17,87 @@ from chats.api.outputs import items
 from chats.api.schema import READ_ERRORS, answers
 from chats.record.usage import GROUPS, used
 
-# Without a beginning, and at most.
+# Default and maximum length of the range.
 USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
 
 
 class UsageQuery(Strict):
-    """The time, and in what the calls are told apart."""
+    """The range of time and the grouping."""
 
     since = serializers.DateTimeField(
-        required=False, help_text="From this moment on; without it the 30 days before `until`."
+        required=False, help_text="Start, inclusive. Default: 30 days before `until`."
     )
-    until = serializers.DateTimeField(required=False, help_text="Before this moment; absent: now.")
+    until = serializers.DateTimeField(required=False, help_text="End, exclusive. Default: now.")
     by = serializers.ChoiceField(
         choices=list(GROUPS),
         default="day",
-        help_text="`day` of UTC, `model`, `purpose`, or the name of the `key`; empty for calls "
-        "without one.",
+        help_text="`day` (UTC), `model`, `purpose`, or `key`: the name of the API key, empty "
+        "for calls without one.",
     )
 
 
-class UsedOut(serializers.Serializer[object]):
-    """The calls of one day, model, purpose or key. Tokens are those that providers reported."""
+class UsageRowOut(serializers.Serializer[object]):
+    """The calls of one day, model, purpose or API key. Tokens are those the providers reported."""
 
     group = serializers.CharField()
     calls = serializers.IntegerField(
-        help_text="For replies, titles, states, preferences and warm-ups, and those that programs "
-        "had passed on."
+        help_text="Calls for replies, titles, states, preferences and cache warm-ups, and "
+        "pass-through requests of clients."
     )
-    failed = serializers.IntegerField(help_text="Of these calls.")
+    failed = serializers.IntegerField(help_text="Number of these calls that failed.")
+    unreported = serializers.IntegerField(
+        help_text="Calls whose provider reported no usage. Their tokens are unknown and not "
+        "part of the sums."
+    )
     input_tokens = serializers.IntegerField(source="input")
-    cached_tokens = serializers.IntegerField(source="cached", help_text="Of the input.")
+    cached_tokens = serializers.IntegerField(source="cached", help_text="Part of the input tokens.")
     output_tokens = serializers.IntegerField(source="output")
-    summaries = serializers.IntegerField(help_text="Written by a model, and no `calls`.")
+    summaries = serializers.IntegerField(
+        help_text="Summaries written by a model. They are not part of `calls`."
+    )
+    summaries_unreported = serializers.IntegerField(
+        help_text="Summaries whose provider reported no usage."
+    )
     summary_input_tokens = serializers.IntegerField(source="summary_input")
     summary_output_tokens = serializers.IntegerField(source="summary_output")
     summary_cost = serializers.DecimalField(
         max_digits=20,
         decimal_places=8,
         allow_null=True,
-        help_text="Null where one of the models has no price, or they have several currencies.",
+        help_text="Null if a model has no price, a provider reported no usage, or the prices "
+        "use several currencies.",
     )
     summary_currency = serializers.CharField(
-        source="currency", help_text="Of `summary_cost`; empty where no price names one."
+        source="currency", help_text="Currency of `summary_cost`. Empty if no price has one."
     )
 
 
 class UsageOut(serializers.Serializer[object]):
-    """The calls of a time; those in chats that were erased or deleted have left it."""
+    """The usage in a range of time. Calls in deleted and erased chats are not included."""
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
-    data = UsedOut(many=True)  # type: ignore[assignment]  # the base has another
+    data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class UsageByGroup(Endpoint):
-    """The calls in one's own chats."""
+    """The usage of models in the user's chats."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
         operation_id="usage",
+        summary="Get your usage",
         parameters=[UsageQuery],
         responses=answers({200: UsageOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Add up tokens and summaries by day, model or key. Raises `InvalidField`."""
+        """Sum your tokens and summaries by day, model, purpose or key. Raises `InvalidField`."""
         query = UsageQuery.read(request.query_params.dict())
         until = query.get("until") or timezone.now()
         since = query.get("since") or until - USUAL
         if not timedelta() < until - since <= LONGEST:
-            problem = "It has to be before `until`, by 366 days at most."
+            problem = gettext_lazy("It must be before `until`, by 366 days at most.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
         rows = used(owner=person(request), since=since, until=until, by=query["by"])
-        return Response({"since": since, "until": until, "data": items(UsedOut, rows)})
+        return Response({"since": since, "until": until, "data": items(UsageRowOut, rows)})

@@ -1,4 +1,4 @@
-"""A person's webhooks: made, changed, tried out, and what they were told."""
+"""A person's webhooks: create, update, test, and the delivery log."""
 
 import uuid
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing, PageQuery, PlainText, Strict
+from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
@@ -25,25 +25,25 @@ SCOPE = "webhooks"
 
 
 class EventName(PlainText):
-    """The name of an event; the domain refuses others, with the list of them."""
+    """The name of an event. The domain refuses unknown events and lists the valid ones."""
 
 
 class NewWebhook(Strict):
-    """A webhook to make."""
+    """A webhook to create."""
 
-    url = PlainText(max_length=managing.LONGEST_URL, help_text="A public https address.")
+    url = PlainText(max_length=managing.LONGEST_URL, help_text="A public HTTPS URL.")
     events = serializers.ListField(
-        child=EventName(), max_length=len(EVENTS), help_text="At least one."
+        child=EventName(), max_length=len(EVENTS), help_text="At least one event."
     )
 
 
 class WebhookChange(Strict):
-    """Changes of a webhook; a field that is left out stays."""
+    """The fields of a webhook to change. Absent fields keep their value."""
 
     url = PlainText(max_length=managing.LONGEST_URL, required=False)
     events = serializers.ListField(child=EventName(), max_length=len(EVENTS), required=False)
     is_on = serializers.BooleanField(
-        required=False, help_text="False: nothing is sent, and no event is kept for later."
+        required=False, help_text="False: nothing is sent, and events are not queued for later."
     )
 
 
@@ -55,83 +55,85 @@ class WebhookOut(serializers.Serializer[Webhook]):
     events = serializers.ListField(child=serializers.ChoiceField(choices=list(EVENTS)))
     off = serializers.ChoiceField(
         choices=["", "owner", "failing", "gone"],
-        help_text="Empty while it sends; otherwise why it does not: its owner switched it off, it"
-        " failed for three days, or its address answered 410.",
+        help_text="Empty while the webhook is on. Otherwise the reason it is off: its owner "
+        "turned it off, it failed for three days, or its URL answered 410.",
     )
     created_at = serializers.DateTimeField()
     failing_since = serializers.DateTimeField(
-        allow_null=True, help_text="Since when nothing was taken; null after a success."
+        allow_null=True, help_text="Time since which deliveries fail. Null after a success."
     )
     rests_until = serializers.DateTimeField(
-        allow_null=True, help_text="When a server in trouble is tried next."
+        allow_null=True, help_text="Time of the next attempt at a failing server."
     )
 
 
 class NewWebhookOut(WebhookOut):
-    """A new webhook; its secret is shown this once."""
+    """A new webhook. The secret is shown only once."""
 
-    secret = serializers.CharField(help_text="Signs each delivery; begins with `whsec_`.")
+    secret = serializers.CharField(help_text="Signs each delivery. Starts with `whsec_`.")
 
 
 class WebhookList(serializers.Serializer[object]):
-    """Every webhook; there is one page of them."""
+    """All webhooks, on one page."""
 
-    data = WebhookOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+    data = WebhookOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
 class DeliveryOut(serializers.Serializer[WebhookDelivery]):
-    """One delivery of a webhook, and what came of it."""
+    """A delivery of a webhook, with its result."""
 
-    id = serializers.UUIDField(source="public_id", help_text="Stays the same at each try.")
+    id = serializers.UUIDField(source="public_id", help_text="The same for each attempt.")
     event = serializers.CharField()
     status = serializers.ChoiceField(choices=WebhookDelivery.Status.choices)
     tries = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     next_at = serializers.SerializerMethodField()
     ended_at = serializers.DateTimeField(allow_null=True)
-    answer = serializers.IntegerField(
-        allow_null=True, help_text="The status that the last try was answered with."
-    )
+    answer = serializers.IntegerField(allow_null=True, help_text="HTTP status of the last attempt.")
     problem = serializers.CharField(
-        help_text="Of the last try; empty, `refused`, `redirected`, `timeout`, `no_connection`,"
-        " `address_refused`, `not_allowed`, `queue_full` or `secret_unreadable`."
+        help_text="Problem of the last attempt: empty, `refused`, `redirected`, `timeout`, "
+        "`no_connection`, `address_refused`, `not_allowed`, `queue_full` or "
+        "`secret_unreadable`."
     )
-    body = serializers.CharField(help_text="As it is sent and signed: JSON in UTF-8.")
+    body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_at(self, row: WebhookDelivery) -> Any:
-        """Return when the next try is; None when there is none."""
+        """Time of the next attempt. Null: none."""
         is_waiting = row.status == WebhookDelivery.Status.WAITING
         field = serializers.DateTimeField()
         return field.to_representation(row.next_at) if is_waiting else None
 
 
 class Webhooks(Endpoint):
-    """The person's webhooks."""
+    """The user's webhooks."""
 
     scopes: ClassVar = {"GET": SCOPE, "POST": SCOPE}
 
     @extend_schema(
-        operation_id="webhooks_list", responses=answers({200: WebhookList}, errors=READ_ERRORS)
+        operation_id="webhooks_list",
+        summary="List webhooks",
+        responses=answers({200: WebhookList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the webhooks, newest first; never their secrets."""
+        """List your webhooks, newest first, without secrets."""
         return Response({"data": items(WebhookOut, managing.webhooks_of(owner=person(request)))})
 
     @extend_schema(
         operation_id="webhooks_create",
+        summary="Create a webhook",
         request=NewWebhook,
         responses=answers({201: NewWebhookOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make a webhook. `secret` is shown this once."""
+        """Create a webhook. `secret` is shown only once."""
         values = NewWebhook.read(request.data)
         webhook, secret = managing.create(owner=person(request), now=timezone.now(), **values)
         return Response({**one(WebhookOut, webhook), "secret": secret}, status=201)
 
 
 class OneWebhook(Unchanged):
-    """One webhook of the person."""
+    """One of the user's webhooks."""
 
     scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
 
@@ -141,19 +143,24 @@ class OneWebhook(Unchanged):
 
     @extend_schema(
         operation_id="webhooks_retrieve",
+        summary="Get a webhook",
         responses=answers({200: WebhookOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Return the webhook."""
+        """Retrieve a webhook."""
         return Response(one(WebhookOut, webhook_of(request, webhook_id)))
 
     @extend_schema(
         operation_id="webhooks_change",
+        summary="Update a webhook",
         request=WebhookChange,
         responses=answers({200: WebhookOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Change address or events, or switch it off and on; on again it forgets its failures."""
+        """Change the URL or the events of a webhook, or turn it on or off.
+
+        Turning it on clears its failures.
+        """
         webhook = webhook_of(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
         changed = managing.change(webhook=webhook, now=timezone.now(), **values)
@@ -161,45 +168,50 @@ class OneWebhook(Unchanged):
 
     @extend_schema(
         operation_id="webhooks_delete",
+        summary="Delete a webhook",
         request=None,
         responses=answers({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Delete the webhook with its log; what waits is not sent."""
+        """Delete a webhook and its log. Pending deliveries are not sent."""
         webhook = webhook_of(request, webhook_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         managing.delete(webhook=webhook, now=timezone.now())
         return Response(status=204)
 
 
 class TryWebhook(Endpoint):
-    """A delivery that tells of nothing."""
+    """A test delivery."""
 
     scopes: ClassVar = {"POST": SCOPE}
 
     @extend_schema(
-        operation_id="webhooks_test", request=None, responses=answers({202: DeliveryOut})
+        operation_id="webhooks_test",
+        summary="Send a test event",
+        request=None,
+        responses=answers({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Send the event `webhook.test`; the log says what came of it."""
+        """Send the event `webhook.test`. The delivery log has the result."""
         webhook = webhook_of(request, webhook_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         sent = managing.test(webhook=webhook, now=timezone.now())
         return Response(one(DeliveryOut, sent), status=202)
 
 
 class Deliveries(Endpoint):
-    """The log of a webhook."""
+    """The delivery log of a webhook."""
 
     scopes: ClassVar = {"GET": SCOPE}
 
     @extend_schema(
         operation_id="webhooks_deliveries_list",
+        summary="List webhook deliveries",
         parameters=[PageQuery],
         responses=answers({200: listed(DeliveryOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """List what the webhook was told and is to be told, newest first, for 30 days."""
+        """List the deliveries of a webhook of the last 30 days, newest first, pending ones too."""
         webhook = webhook_of(request, webhook_id)
         query = PageQuery.read(request.query_params.dict())
         name = f"deliveries:{webhook.pk}"
@@ -208,24 +220,25 @@ class Deliveries(Endpoint):
 
 
 class SendAgain(Endpoint):
-    """A delivery that has ended, once more."""
+    """Redelivery of a webhook event."""
 
     scopes: ClassVar = {"POST": SCOPE}
 
     @extend_schema(
         operation_id="webhooks_deliveries_send",
+        summary="Redeliver a webhook event",
         request=None,
         responses=answers({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Send it again under its id, whether it was taken or given up."""
+        """Send a finished delivery again under the same id, whether it succeeded or failed."""
         webhook = webhook_of(request, webhook_id)
         delivery = managing.delivery_for(webhook=webhook, public_id=delivery_id)
-        Nothing.read(request.data)
+        EmptyBody.read(request.data)
         sent = managing.send_again(webhook=webhook, delivery=delivery, now=timezone.now())
         return Response(one(DeliveryOut, sent), status=202)
 
 
 def webhook_of(request: Request, webhook_id: uuid.UUID) -> Webhook:
-    """Return the person's own webhook. Raises `NotFound`."""
+    """Return the user's own webhook. Raises `NotFound`."""
     return managing.webhook_for(user=person(request), webhook_id=webhook_id)

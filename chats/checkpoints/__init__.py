@@ -1,5 +1,6 @@
-"""Checkpoints of the ledger: signed, kept outside the database too, and made by themselves.
+"""Signed ledger checkpoints, created automatically and also kept outside the database.
 
-`signing` decides and signs, `keys` holds the signing key, `outside` the file beside the database,
-`upkeep` says when one is due, `checks` verifies them, `files` is what outsiders get.
+`signing` creates and signs checkpoints, `keys` holds the signing key. `outside` is the file in the
+data folder and `listed` the operator's list. `upkeep` schedules them, `checks` verifies them,
+`stamps` holds timestamps, `files` builds the downloads for outsiders.
 """

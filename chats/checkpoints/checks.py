@@ -1,13 +1,14 @@
-"""Verifies the log and its checkpoints, as a part of every verification of the ledger.
+"""Verifies the checkpoint log and its checkpoints, as part of every ledger verification.
 
-Each entry names a row of a chain with its hash, so a chain that was cut, dropped or written anew
-does not fit. Each checkpoint's root is computed from the entries, and its signature is checked.
+Each log entry names a chain row and its hash, so a chain that was cut, dropped or rewritten no
+longer matches. Each checkpoint's root is recomputed from the entries, and its signature is checked.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.utils.translation import gettext_noop
 
 from chats.checkpoints import keys, outside
 from contextpolicy import ledger
@@ -21,14 +22,15 @@ from contextpolicy.models import (
     LedgerOrigin,
 )
 
+# The sentences below are stored with a verification. Pages translate them.
 FILE = "checkpoint file"
-KEPT = "checkpoints were compared with the file beside the data"
-SIGNED = "checkpoints are signed, and every entry of their logs is as the chains are"
+KEPT = gettext_noop("checkpoints match the checkpoint file")
+SIGNED = gettext_noop("checkpoints have valid signatures and match the chains")
 
 
 def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield entries that no chain has, and checkpoints that do not hold; never writes."""
-    # Read first: a checkpoint that is signed meanwhile is in the database before it is in the file.
+    """Yield entries without a matching chain row, and invalid checkpoints. Never writes."""
+    # Read first: a checkpoint signed during the check reaches the database before the file.
     kept = kept_outside() if scope is None else ""
     yield from pinned(scope)
     if scope is None:
@@ -38,7 +40,7 @@ def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
 
 
 def kept_outside() -> str | None:
-    """Return the note of the file beside the data; empty without one, None if it is unreadable."""
+    """Return the note in the checkpoint file: "" without a file, None if it is unreadable."""
     try:
         return outside.last()
     except outside.FileUnreadable:
@@ -46,23 +48,23 @@ def kept_outside() -> str | None:
 
 
 def of_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
-    """Yield why the ledger is not the one of the last checkpoint in the file beside the data.
+    """Yield the differences between the ledger and the checkpoint in the data folder's file.
 
-    The database cannot vouch for itself: who writes all of it anew writes its keys anew too.
+    The database cannot vouch for itself: an attacker who rewrites it also rewrites its keys.
     """
     if note == "":
         return
     try:
         found = list(against(note or ""))
     except ValueError:
-        yield Break(FILE, 0, "the file with the last checkpoint holds none that can be read")
+        yield Break(FILE, 0, gettext_noop("the checkpoint file contains no readable checkpoint"))
         return
     told[KEPT] += not found
     yield from found
 
 
 def pinned(scope: str | None) -> Iterator[Break]:
-    """Yield the first row of each chain that is not what a signed entry says."""
+    """Yield the first row of each chain that differs from its signed entry."""
     leaves = LedgerLeaf.objects.exclude(scope="")
     if scope is not None:
         leaves = leaves.filter(scope=scope)
@@ -73,11 +75,13 @@ def pinned(scope: str | None) -> Iterator[Break]:
     for leaf in wrong.iterator(chunk_size=2000):
         if leaf.scope != seen:
             seen = leaf.scope
-            yield Break(leaf.scope, leaf.count, "it is not the row that a checkpoint was signed of")
+            yield Break(
+                leaf.scope, leaf.count, gettext_noop("the row differs from the signed checkpoint")
+            )
 
 
 def of_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
-    """Yield the checkpoints of an origin whose root or signature does not hold."""
+    """Yield the checkpoints of an origin whose root or signature is invalid."""
     frontier = Frontier()
     heads = LedgerCheckpoint.objects.filter(origin=origin).order_by("size")
     known = keys.known()
@@ -91,25 +95,25 @@ def of_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
             return
         told[SIGNED] += 1
     if next(leaves, None) is not None:
-        yield Break(name, frontier.size + 1, "no checkpoint was signed of this entry")
+        yield Break(name, frontier.size + 1, gettext_noop("no checkpoint covers this entry"))
 
 
 def head_fault(head: LedgerCheckpoint, *, frontier: Frontier, known: list[bytes]) -> str:
-    """Say why a checkpoint does not hold; empty when it does.
+    """Return the reason a checkpoint is invalid; empty if it is valid.
 
-    An unknown key and a bad signature are two answers.
+    An unknown key and a bad signature give different reasons.
     """
     expected = notes.body_of(head.origin.name, frontier.size, frontier.root())
     if not head.note.startswith(f"{expected}\n"):
-        return "the entries before it do not give the root that was signed"
+        return gettext_noop("the entries before it do not give the signed root")
     answers = [notes.is_signed(head.note, name=head.origin.name, public=key) for key in known]
     if False in answers:
-        return "its signature does not fit"
-    return "" if True in answers else "it is signed by a key that is not known here"
+        return gettext_noop("its signature is invalid")
+    return "" if True in answers else gettext_noop("it is signed by an unknown key")
 
 
 def entries_of(origin: LedgerOrigin) -> Iterator[bytes]:
-    """Yield the entries of a log in their order; a missing one ends them."""
+    """Yield the entries of a log in order, up to the first missing one."""
     rows: QuerySet[LedgerLeaf] = LedgerLeaf.objects.filter(origin=origin).order_by("place")
     for place, leaf in enumerate(rows.iterator(chunk_size=2000)):
         if leaf.place != place:
@@ -121,9 +125,9 @@ def entries_of(origin: LedgerOrigin) -> Iterator[bytes]:
 
 
 def against(anchor: str) -> Iterator[Break]:
-    """Yield why the ledger is not the one of a checkpoint that was kept elsewhere.
+    """Yield the differences between the ledger and a checkpoint stored elsewhere.
 
-    Raises ValueError for a text that is no checkpoint.
+    Raises ValueError if the text is not a checkpoint.
     """
     head = notes.read(anchor)
     name = f"log {head.origin}"
@@ -131,11 +135,12 @@ def against(anchor: str) -> Iterator[Break]:
     known = keys.known()
     answers = [notes.is_signed(anchor, name=head.origin, public=key) for key in known]
     if True not in answers:
-        wrong = False in answers
-        reason = "its signature does not fit" if wrong else "its key is not known here"
-        yield Break(name, head.size, f"the checkpoint of the file does not hold: {reason}")
+        reason = gettext_noop("the checkpoint in the file is invalid: its key is unknown")
+        if False in answers:
+            reason = gettext_noop("the checkpoint in the file is invalid: its signature is invalid")
+        yield Break(name, head.size, reason)
     if origin is None:
-        yield Break(name, head.size, "the ledger has no log of this origin")
+        yield Break(name, head.size, gettext_noop("the ledger has no log of this origin"))
         return
     frontier = Frontier()
     for entry in entries_of(origin):
@@ -143,7 +148,7 @@ def against(anchor: str) -> Iterator[Break]:
             break
         frontier.append(leaf_hash(entry))
     if (frontier.size, frontier.root()) != (head.size, head.root):
-        yield Break(name, head.size, "the ledger is not the one of which this was signed")
+        yield Break(name, head.size, gettext_noop("the ledger does not match this checkpoint"))
 
 
 def verify_file(*, told: Counter[str]) -> Iterator[Break]:
@@ -152,7 +157,7 @@ def verify_file(*, told: Counter[str]) -> Iterator[Break]:
 
 
 def name_of(note: str) -> str:
-    """Return the origin and the size of a checkpoint. Raises ValueError for a text that is none."""
+    """Return the origin and size of a checkpoint. Raises ValueError if the text is not one."""
     head = notes.read(note)
     return f"{head.origin}, {head.size} entries"
 

@@ -1,6 +1,8 @@
-"""Files for outsiders, who verify the ledger without this product: keys, log, proofs of chains."""
+"""Downloads to verify the ledger without this product: keys, log, proofs of chains."""
 
 from collections.abc import Iterator
+
+from django.utils.translation import gettext_noop
 
 from chats.checkpoints import checks, keys, signing
 from chats.ground.refusals import Refusal
@@ -10,24 +12,24 @@ from contextpolicy.models import LedgerKey, LedgerLeaf, LedgerOrigin
 
 
 class NoProof(Refusal):
-    """No checkpoint was signed of this chain yet, or there is no such chain."""
+    """No signed checkpoint covers this chain yet, or the chain does not exist."""
 
     code = "no_proof"
     status = 404
-    sentence = (
-        "No checkpoint was signed of this chain yet. Chains are called “instance” or “chat:” and "
-        "the chat's id; a new one is in the next checkpoint, within an hour."
+    sentence = gettext_noop(
+        "No signed checkpoint covers this chain yet. A new chain is covered within an hour. Name "
+        "the chain “instance”, or “chat:” and the chat's ID."
     )
 
 
 def log_lines(origin: LedgerOrigin) -> Iterator[str]:
-    """Yield each entry of a log in base64, one a line."""
+    """Yield each entry of a log in base64, one per line."""
     for entry in checks.entries_of(origin):
         yield f"{notes.b64(entry)}\n"
 
 
 def proof_of(scope: str) -> tuple[str, str]:
-    """Return the proof file of a chain, and the entry that it proves. Raises `NoProof`."""
+    """Return the proof file of a chain and the entry it proves. Raises `NoProof`."""
     head = signing.newest()
     leaf = None
     if head is not None:
@@ -46,7 +48,7 @@ def proof_of(scope: str) -> tuple[str, str]:
 
 
 def public_keys() -> list[tuple[LedgerKey, str, str]]:
-    """Return every key that ever signed, newest first: row, as a verifier key, as PEM."""
+    """Return every signing key, newest first: row, verifier key, PEM."""
     head = signing.newest()
     if head is None:
         return []

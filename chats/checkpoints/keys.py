@@ -1,40 +1,41 @@
-"""The key that signs checkpoints: encrypted in the database as the keys of providers are."""
+"""The key that signs checkpoints, encrypted in the database like provider keys."""
 
 import base64
 from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
 from contextpolicy import ledger
 from contextpolicy.models import LedgerKey
 
-# The length of an Ed25519 key.
+# Length of an Ed25519 key in bytes.
 BYTES = 32
 
 
 class SigningKeyUnreadable(Refusal):
-    """The signing key was encrypted with a key that is no longer here, or is damaged."""
+    """The signing key is damaged, or its encryption key is missing."""
 
     code = "signing_key_unreadable"
     status = 500
-    sentence = (
+    sentence = gettext_noop(
         "The signing key of the ledger cannot be decrypted, so no checkpoint is signed. Restore "
-        "the old encryption key, or begin with a new signing key: manage.py ledger_checkpoint "
+        "the old encryption key, or create a new signing key: manage.py ledger_checkpoint "
         "--open-origin REASON."
     )
 
 
 def current(*, now: datetime) -> LedgerKey:
-    """Return the key in use; made at the first checkpoint. Runs in the signer's transaction."""
+    """Return the active key, created at the first checkpoint. Runs in the signer's transaction."""
     found = LedgerKey.objects.filter(retired_at=None).order_by("-pk").first()
     return found or make(now=now)
 
 
 def make(*, now: datetime) -> LedgerKey:
-    """Make a new key."""
+    """Create a key."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     return LedgerKey.objects.create(
@@ -45,7 +46,7 @@ def make(*, now: datetime) -> LedgerKey:
 
 
 def private_of(key: LedgerKey) -> Ed25519PrivateKey:
-    """Return the private half. Raises `SigningKeyUnreadable`."""
+    """Return the private key. Raises `SigningKeyUnreadable`."""
     try:
         text = secrets.decrypt(key.encrypted_private)
     except secrets.SecretUnreadable:
@@ -54,12 +55,12 @@ def private_of(key: LedgerKey) -> Ed25519PrivateKey:
 
 
 def public_of(key: LedgerKey) -> bytes:
-    """Return the public half."""
+    """Return the public key."""
     return base64.b64decode(key.public)
 
 
 def known() -> list[bytes]:
-    """Return the public half of every key that ever signed; a damaged one is none."""
+    """Return the public key of every signing key, without damaged ones."""
     found = []
     for text in LedgerKey.objects.values_list("public", flat=True):
         try:
@@ -71,13 +72,13 @@ def known() -> list[bytes]:
 
 
 def retire(key: LedgerKey, *, now: datetime) -> None:
-    """Destroy the private half; the public one stays, to verify what it signed."""
+    """Destroy the private key. The public key stays, to verify older signatures."""
     key.encrypted_private, key.retired_at = "", now
     key.save(update_fields=["encrypted_private", "retired_at"])
 
 
 def encrypt_anew(*, actor: str, now: datetime) -> int:
-    """Encrypt the private half with the newest encryption key; return how many keys there were.
+    """Re-encrypt the private key with the newest encryption key; return the number of keys.
 
     Raises `SecretUnreadable`.
     """

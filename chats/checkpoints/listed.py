@@ -1,7 +1,7 @@
-"""The operator's list: a file to which each checkpoint is appended, one a line of JSON.
+"""The operator's list: a JSON Lines file to which each checkpoint is appended.
 
-It is only ever appended to, so it may lie where nothing can be taken away. A line that could not be
-written comes with the next checkpoint; after a crash one may stand there twice.
+The file is append-only, so it can be on write-once storage. A line that could not be written is
+added with the next checkpoint. After a crash a line can appear twice.
 """
 
 import json
@@ -12,20 +12,21 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from contextpolicy.models import LedgerCheckpoint
 
 logger = logging.getLogger(__name__)
-# No line is longer than a part of this.
+# Bytes read from the end of the file. No line is longer.
 TAIL = 64 * 1024
-BEHIND = (
-    "The list of checkpoints is behind. Give the product the right to append to the file that "
-    "LEDGER_CHECKPOINT_LIST names; the next checkpoint adds what is missing."
+BEHIND = gettext_noop(
+    "The list of checkpoints is incomplete. Allow the server to append to the file in "
+    "LEDGER_CHECKPOINT_LIST. The next checkpoint adds the missing lines."
 )
 
 
 def add_missing() -> None:
-    """Append every checkpoint that the list has not, in their order; a failure is logged."""
+    """Append every checkpoint missing from the list, in order. Failures are logged."""
     if not settings.LEDGER_CHECKPOINT_LIST:
         return
     path = Path(settings.LEDGER_CHECKPOINT_LIST)
@@ -34,7 +35,7 @@ def add_missing() -> None:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - TAIL))
             tail = file.read()
-            # A line that was cut off by a crash stays as it is; a new one begins behind it.
+            # A line truncated by a crash is left in place; a new line starts after it.
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
             lines = [line_of(row) for row in after(last_in(tail))]
             file.write(torn + b"".join(lines))
@@ -45,7 +46,7 @@ def add_missing() -> None:
 
 
 def is_behind(newest: LedgerCheckpoint | None) -> bool:
-    """Tell whether the list has not got the newest checkpoint."""
+    """Return True if the newest checkpoint is missing from the list."""
     if not settings.LEDGER_CHECKPOINT_LIST or newest is None:
         return False
     try:
@@ -58,7 +59,7 @@ def is_behind(newest: LedgerCheckpoint | None) -> bool:
 
 
 def last_in(tail: bytes) -> Mapping[str, str] | None:
-    """Return the last whole line of a list; None for none."""
+    """Return the last complete line of a list, or None."""
     for line in reversed(tail.splitlines()):
         try:
             found = json.loads(line)
@@ -70,19 +71,19 @@ def last_in(tail: bytes) -> Mapping[str, str] | None:
 
 
 def after(last: Mapping[str, str] | None) -> QuerySet[LedgerCheckpoint]:
-    """Return the checkpoints behind the last one of the list, in their order."""
+    """Return the checkpoints after the last one in the list, in order."""
     rows = LedgerCheckpoint.objects.order_by("origin", "size")
     if last is None:
         return rows
     known = LedgerCheckpoint.objects.filter(note=last["note"]).first()
     if known is None:
-        # A backup was restored: what was signed before it is on the list.
+        # A backup was restored: checkpoints up to its time are in the list.
         return rows.filter(signed_at__gt=last["signed_at"])
     later = Q(origin=known.origin_id, size__gt=known.size) | Q(origin__gt=known.origin_id)
     return rows.filter(later)
 
 
 def line_of(row: LedgerCheckpoint) -> bytes:
-    """Write a checkpoint as a line."""
+    """Return a checkpoint as a line."""
     said = {"signed_at": row.signed_at.isoformat(), "note": row.note}
     return json.dumps(said).encode() + b"\n"

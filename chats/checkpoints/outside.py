@@ -1,31 +1,32 @@
-"""The file with the last checkpoint, outside the database: a restored backup does not bring it."""
+"""The file with the last checkpoint, outside the database so that no backup restores it."""
 
 import os
 from pathlib import Path
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 
 
 class FileUnreadable(Refusal):
-    """The file with the last checkpoint is there and cannot be read or written."""
+    """The checkpoint file exists but cannot be read or written."""
 
     code = "checkpoint_file_unreadable"
     status = 500
-    sentence = (
-        "The file with the last checkpoint cannot be read or written, so no checkpoint is signed. "
-        "Give the product the right to its folder, or name another file in LEDGER_CHECKPOINT_FILE."
+    sentence = gettext_noop(
+        "The checkpoint file cannot be read or written, so no checkpoint is signed. Allow the "
+        "server to write to its folder, or set another file in LEDGER_CHECKPOINT_FILE."
     )
 
 
 def path() -> Path:
-    """Return where the file is."""
+    """Return the path of the file."""
     return Path(settings.LEDGER_CHECKPOINT_FILE)
 
 
 def last() -> str:
-    """Return the note in the file; empty if there is none yet. Raises `FileUnreadable`."""
+    """Return the note in the file, or "" without a file. Raises `FileUnreadable`."""
     try:
         return path().read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -35,7 +36,7 @@ def last() -> str:
 
 
 def keep(note: str) -> None:
-    """Put a note in the place of the one before; whole or not at all. Raises `FileUnreadable`."""
+    """Replace the note atomically. Raises `FileUnreadable`."""
     place = path()
     fresh = place.with_name(f"{place.name}.new")
     try:
@@ -50,7 +51,7 @@ def keep(note: str) -> None:
 
 
 def set_aside(name: str) -> None:
-    """Keep the file of an origin that ends under another name. Raises `FileUnreadable`."""
+    """Rename the file when its origin ends. Raises `FileUnreadable`."""
     try:
         if path().exists():
             path().replace(path().with_name(f"{path().name}.{name}"))

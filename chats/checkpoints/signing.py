@@ -1,7 +1,7 @@
-"""Signs checkpoints: one entry for each chain that grew, then the head of the log.
+"""Signs checkpoints: one log entry per grown chain, then the head of the log.
 
-The instance's chain is locked meanwhile, so two signers never make two logs of one. Nothing is
-signed over a log that is not the one of the last checkpoint in the file.
+Signing locks the instance chain, so two signers never create two logs. Nothing is signed if the
+database does not contain the last checkpoint of the file.
 """
 
 import json
@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Max, OuterRef, Subquery
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.checkpoints import keys, listed, outside
 from chats.ground.refusals import Refusal
@@ -35,44 +36,44 @@ PAGE = 2000
 
 
 class LedgerIsOlder(Refusal):
-    """The database does not hold the last checkpoint: it is a restored backup, or was changed."""
+    """The database lacks the last checkpoint: a backup was restored, or the data changed."""
 
     code = "ledger_older_than_checkpoint"
     status = 409
-    sentence = (
-        "The database does not hold the last checkpoint that was signed ({size} entries of "
-        "{origin}). A backup was restored, or the ledger was changed. No checkpoint is signed "
-        "over it. If a backup was restored on purpose, go on with the next origin: "
+    sentence = gettext_noop(
+        "The database does not contain the last signed checkpoint ({size} entries of {origin}). "
+        "A backup was restored, or the ledger was changed. No checkpoint is signed over it. "
+        "If you restored a backup on purpose, start the next origin: "
         "manage.py ledger_checkpoint --open-origin REASON."
     )
 
 
 class NothingToOpen(Refusal):
-    """A next origin was asked for, and the log is the one of the last checkpoint."""
+    """A new origin was requested although the log matches the last checkpoint."""
 
     code = "origin_not_needed"
     status = 409
-    sentence = (
-        "The database holds the last checkpoint, so no other origin is needed. "
+    sentence = gettext_noop(
+        "The database contains the last checkpoint, so no other origin is needed. "
         "Sign the next checkpoint: manage.py ledger_checkpoint."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log of an origin while entries are added."""
+    """The log of an origin while entries are appended."""
 
     origin: LedgerOrigin
     frontier: Frontier
 
     def add(self, entry: bytes) -> int:
-        """Add an entry; return its place."""
+        """Append an entry and return its index."""
         self.frontier.append(leaf_hash(entry))
         return self.frontier.size - 1
 
 
 def sign(*, actor: str, now: datetime, reason: str, new_key: bool = False) -> LedgerCheckpoint:
-    """Sign a checkpoint of what the chains are now; with `new_key` by the old and a new key.
+    """Sign a checkpoint of all chains. With `new_key`, both the old and a new key sign it.
 
     Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed.
     """
@@ -88,10 +89,10 @@ def sign(*, actor: str, now: datetime, reason: str, new_key: bool = False) -> Le
 
 
 def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
-    """Begin the next origin after a restored backup, and sign its first checkpoint.
+    """Start the next origin after a restored backup and sign its first checkpoint.
 
-    Its first entry names the checkpoint that the database does not hold. A signing key that cannot
-    be read is replaced. Raises `NothingToOpen` and `FileUnreadable`.
+    Its first entry names the checkpoint missing from the database. An unreadable signing key is
+    replaced. Raises `NothingToOpen` and `FileUnreadable`.
     """
     with transaction.atomic():
         ledger.locked_head(ledger.INSTANCE)
@@ -124,7 +125,7 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
 def head_of(
     log: Log, *, actor: str, now: datetime, reason: str, signers: list[LedgerKey]
 ) -> LedgerCheckpoint:
-    """Add an entry for each chain that grew, sign the head of the log, and keep both."""
+    """Append an entry per grown chain, sign the head of the log, and store both."""
     data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
     ledger.record("checkpoint.signed", actor=actor, now=now, data=data)
     newest = AuditEvent.objects.aggregate(found=Max("pk"))["found"] or 0
@@ -148,7 +149,7 @@ def head_of(
 
 
 def entries(log: Log) -> Iterator[LedgerLeaf]:
-    """Yield an entry for each chain that is longer than the log has it."""
+    """Yield an entry for each chain that has grown since its last entry."""
     logged = LedgerLeaf.objects.filter(scope=OuterRef("scope"), origin=log.origin)
     newest = Subquery(logged.order_by("-count").values("count")[:1])
     grown = LedgerHead.objects.annotate(logged=Coalesce(newest, 0)).filter(count__gt=F("logged"))
@@ -165,7 +166,7 @@ def entries(log: Log) -> Iterator[LedgerLeaf]:
 
 
 def open_log(*, now: datetime) -> Log:
-    """Return the log that grows now; begun at the first checkpoint."""
+    """Return the active log, created at the first checkpoint."""
     origin = LedgerOrigin.objects.order_by("-pk").first()
     if origin is None:
         origin = LedgerOrigin.objects.create(name=settings.LEDGER_ORIGIN, opened_at=now)
@@ -175,7 +176,7 @@ def open_log(*, now: datetime) -> Log:
 
 
 def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
-    """Return the last checkpoint, of an origin or of all."""
+    """Return the last checkpoint of an origin, or of all origins."""
     rows = LedgerCheckpoint.objects.select_related("origin")
     if origin is not None:
         rows = rows.filter(origin=origin)
@@ -183,7 +184,7 @@ def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
 
 
 def signers(*, new: bool, now: datetime) -> list[LedgerKey]:
-    """Return the keys that sign, the one that stays in use last."""
+    """Return the keys that sign. The last one stays active."""
     old = keys.current(now=now)
     if not new:
         return [old]
@@ -194,22 +195,23 @@ def signers(*, new: bool, now: datetime) -> list[LedgerKey]:
 
 
 def require_last() -> None:
-    """Raise `LedgerIsOlder` unless the database holds the checkpoint of the file."""
+    """Raise `LedgerIsOlder` unless the database contains the checkpoint of the file."""
     before = outside.last()
     if not fits(before):
         known = read(before)
         raise LedgerIsOlder(
-            size=known.size if known else 0, origin=known.origin if known else "a file in no form"
+            size=known.size if known else 0,
+            origin=known.origin if known else gettext_lazy("an unreadable file"),
         )
 
 
 def fits(before: str) -> bool:
-    """Tell whether the database holds the checkpoint of the file; true where there is no file."""
+    """Return True if the database contains the file's checkpoint, or there is no file."""
     return not before or LedgerCheckpoint.objects.filter(note=before).exists()
 
 
 def read(note: str) -> notes.Checkpoint | None:
-    """Return the checkpoint that a text is, or None."""
+    """Return the checkpoint in a text, or None."""
     try:
         return notes.read(note)
     except ValueError:
@@ -217,13 +219,13 @@ def read(note: str) -> notes.Checkpoint | None:
 
 
 def origin_in(note: str) -> str:
-    """Return the origin that a note names; empty if it is none."""
+    """Return the origin of a note; empty if the note is invalid."""
     found = read(note)
     return found.origin if found else ""
 
 
 def is_readable(key: LedgerKey) -> bool:
-    """Tell whether a key can sign."""
+    """Return True if the key can sign."""
     try:
         keys.private_of(key)
     except keys.SigningKeyUnreadable:
@@ -232,5 +234,5 @@ def is_readable(key: LedgerKey) -> bool:
 
 
 def say(made: LedgerCheckpoint) -> None:
-    """Write the checkpoint to the log of the process, where others may collect it."""
+    """Write the checkpoint to the process log, from which it can be collected."""
     logger.info("checkpoint %s", json.dumps({"note": made.note}))

@@ -1,6 +1,6 @@
-"""The timestamps that an authority outside gave for checkpoints: which is due, and what came.
+"""Timestamps of checkpoints from a timestamp authority (TSA).
 
-Only the newest checkpoint is stamped: its tree holds every entry before it.
+Only the newest checkpoint is stamped: its tree contains all earlier entries.
 """
 
 import base64
@@ -9,21 +9,22 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext, gettext_noop
 
 from chats.checkpoints import signing
 from contextpolicy.models import LedgerTimestamp
 
-# After a failure, and while somebody may still wait for the answer.
+# Retry interval. It also protects a request that is still in progress.
 AGAIN = timedelta(minutes=10)
 LATE = timedelta(hours=6)
-MISSING = (
-    "No timestamp of a checkpoint came from the authority that LEDGER_TSA_URL names for more than "
-    "six hours ({problem}). Checkpoints are signed all the same."
+MISSING = gettext_noop(
+    "For more than six hours the timestamp authority in LEDGER_TSA_URL has returned no timestamp "
+    "({problem}). Checkpoints are still signed."
 )
 
 
 def is_due(*, now: datetime) -> bool:
-    """Tell whether the newest checkpoint is to be stamped now."""
+    """Return True if the newest checkpoint needs a timestamp now."""
     newest = signing.newest() if settings.LEDGER_TSA_URL else None
     if newest is None:
         return False
@@ -33,7 +34,7 @@ def is_due(*, now: datetime) -> bool:
 
 @transaction.atomic
 def claim(*, now: datetime) -> LedgerTimestamp | None:
-    """Return the row of the newest checkpoint for whoever asks the authority; None: not now."""
+    """Claim the newest checkpoint for a timestamp request; None if none is due."""
     newest = signing.newest()
     if newest is None or not is_due(now=now):
         return None
@@ -46,7 +47,7 @@ def claim(*, now: datetime) -> LedgerTimestamp | None:
 
 
 def keep(row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime) -> None:
-    """Store what the authority answered, or why there is no answer."""
+    """Store the response of the authority, or the reason there is none."""
     rows = LedgerTimestamp.objects.filter(pk=row.pk, response="")
     if problem:
         rows.update(problem=problem)
@@ -56,23 +57,23 @@ def keep(row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime) 
 
 
 def last() -> LedgerTimestamp | None:
-    """Return the last timestamp that came."""
+    """Return the last timestamp received."""
     rows = LedgerTimestamp.objects.exclude(response="").select_related("checkpoint__origin")
     return rows.order_by("-checkpoint__origin", "-checkpoint__size").first()
 
 
 def unanswered() -> QuerySet[LedgerTimestamp]:
-    """Return the tries that came to nothing, the oldest checkpoint first."""
+    """Return the failed requests, oldest checkpoint first."""
     rows = LedgerTimestamp.objects.filter(response="").select_related("checkpoint")
     return rows.order_by("checkpoint__signed_at")
 
 
 def late(*, now: datetime) -> str:
-    """Say that timestamps are missing; empty when none is, or none is asked for."""
+    """Return a warning if timestamps are overdue, otherwise an empty string."""
     row = LedgerTimestamp.objects.order_by("-tried_at").first() if settings.LEDGER_TSA_URL else None
     first = unanswered().first()
     came = last()
     since = (came.received_at if came else None) or (first.checkpoint.signed_at if first else now)
     if row is None or row.response or now - since <= LATE:
         return ""
-    return MISSING.format(problem=row.problem or "no_answer")
+    return gettext(MISSING).format(problem=row.problem or "no_answer")

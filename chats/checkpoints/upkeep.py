@@ -1,9 +1,10 @@
-"""Signs and verifies the ledger by itself as it falls due, and says what is late."""
+"""Schedules ledger checkpoints and verifications, and reports overdue ones."""
 
 import logging
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.utils.translation import gettext
 
 from chats.checkpoints import listed, signing, stamps
 from chats.ground import databases, queue
@@ -17,13 +18,13 @@ EVERY = timedelta(hours=1)
 ROWS = 1_000
 NIGHT = range(1, 5)
 NIGHTLY, WEEKLY = timedelta(hours=20), timedelta(days=7)
-# So late something is wrong.
+# Overdue beyond these limits.
 LATE_CHECKPOINT = timedelta(hours=2)
 LATE_NIGHT, LATE_WEEK = timedelta(hours=36), timedelta(days=8)
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the tasks for what is due: checkpoint, verification, timestamp; return how many."""
+    """Enqueue the due tasks (checkpoint, verification, timestamp); return their number."""
     wanted = []
     if checkpoint_due(now=now) or verification_due(now=now):
         wanted.append(queue.KEEP_LEDGER)
@@ -35,16 +36,16 @@ def enqueue_due(*, now: datetime) -> int:
 
 
 def keep(*, now: datetime) -> None:
-    """Sign the checkpoint and ask for the verification that are due.
+    """Sign the checkpoint and request the verification that are due.
 
-    A refusal is logged: pages and `/readyz` say it as long as it holds.
+    A refusal is logged. Pages and `/readyz` report it until it is resolved.
     """
     if checkpoint_due(now=now):
         try:
             signing.sign(actor="system", now=now, reason="due")
         except Refusal as refusal:
             logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
-        except Exception as error:  # noqa: BLE001  # the verification is asked for all the same
+        except Exception as error:  # noqa: BLE001  # the verification is requested anyway
             databases.raise_if_passing(error)
             SkippedRow.note(job="checkpoints", row="signing", error=error, now=now)
     if (wanted := verification_due(now=now)) is not None:
@@ -56,9 +57,9 @@ def keep(*, now: datetime) -> None:
 
 
 def sign_at_end(*, now: datetime) -> bool:
-    """Sign what the ledger has grown by, as a process of upkeep ends; return whether it was.
+    """Sign new ledger rows when an upkeep process shuts down; return True if signed.
 
-    A refusal is logged: the process ends all the same.
+    A refusal is logged and does not stop the shutdown.
     """
     last = signing.newest()
     newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
@@ -73,7 +74,7 @@ def sign_at_end(*, now: datetime) -> bool:
 
 
 def checkpoint_due(*, now: datetime) -> bool:
-    """Tell whether an hour, or a thousand rows, have passed since the last checkpoint."""
+    """Return True if an hour or 1,000 rows passed since the last checkpoint."""
     last = signing.newest()
     rows = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True)
     if last is not None:
@@ -84,7 +85,7 @@ def checkpoint_due(*, now: datetime) -> bool:
 
 
 def verification_due(*, now: datetime) -> str | None:
-    """Say what is to be verified now: `all` each week, `new` each night; None: nothing."""
+    """Return the verification due now: `all` (weekly), `new` (nightly) or None."""
     began = first_event()
     if began is None or LedgerVerification.objects.filter(finished_at=None, scope="").exists():
         return None
@@ -97,14 +98,14 @@ def verification_due(*, now: datetime) -> str | None:
 
 
 def asked_at(*, whole: bool) -> datetime | None:
-    """Return when a verification was begun last that came to an end."""
+    """Return the start time of the last completed verification."""
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     rows = rows.filter(since_leaf__isnull=whole)
     return rows.order_by("-asked_at").values_list("asked_at", flat=True).first()
 
 
 def since() -> int:
-    """Return the first entry of the log that no verification has seen."""
+    """Return the index of the first log entry that no verification has covered."""
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     last = rows.filter(broken=0).order_by("-asked_at").first()
     if last is None:
@@ -116,34 +117,34 @@ def since() -> int:
 
 
 def first_event() -> datetime | None:
-    """Return when the ledger began."""
+    """Return the time of the first ledger row."""
     return AuditEvent.objects.order_by("pk").values_list("at", flat=True).first()
 
 
 def warnings(*, now: datetime) -> list[str]:
-    """Say what is late or wrong with checkpoints and verifications; nothing when nothing is."""
+    """Return warnings about overdue or failed checks, in the reader's language."""
     began = first_event()
     if began is None:
         return []
     found = []
     last = signing.newest()
     if now - (last.signed_at if last else began) > LATE_CHECKPOINT:
-        found.append("No checkpoint of the ledger was signed for more than two hours.")
+        found.append(gettext("No ledger checkpoint has been signed for more than two hours."))
     try:
         signing.require_last()
     except Refusal as refusal:
-        found.append(refusal.sentence)
+        found.append(refusal.localized)
     if listed.is_behind(last):
-        found.append(listed.BEHIND)
+        found.append(gettext(listed.BEHIND))
     if said := stamps.late(now=now):
         found.append(said)
     whole = asked_at(whole=True) or began
     newest_end = max(whole, asked_at(whole=False) or began)
     if now - newest_end > LATE_NIGHT or now - whole > LATE_WEEK:
-        found.append("The ledger was not verified when it should have been.")
+        found.append(gettext("The scheduled verification of the ledger is overdue."))
     newest = LedgerVerification.objects.filter(finished_at__isnull=False, error="").order_by("-pk")
     if (row := newest.first()) and row.broken:
-        found.append("The last verification of the ledger found what does not hold.")
+        found.append(gettext("The last verification of the ledger found errors."))
     return found
 
 

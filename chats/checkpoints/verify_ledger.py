@@ -2,14 +2,14 @@
 
     python3 verify_ledger.py --key KEY EXPORT.jsonl [--log LOG] [--proof PROOF] [--checkpoint NOTE]
 
-KEY is the verifier key as the product shows it (name+id+base64), or a file that holds it: take it
-from somewhere that you trust. EXPORT is the ledger as JSON Lines. LOG is the list of the log's
-entries; with it every chain is compared with the signed checkpoint. PROOF does the same for one
-chain. NOTE is a checkpoint that you kept: an older one shows that nothing was written anew since.
+KEY is the verifier key as the product shows it (name+id+base64), or a file that contains it. Get
+it from a source that you trust. EXPORT is the ledger as JSON Lines. LOG is the list of log
+entries; with it, every chain is compared with the signed checkpoint. PROOF does the same for one
+chain. NOTE is a checkpoint that you saved earlier: it shows that nothing was rewritten since.
 
-Says what was compared with what. Ends with 0 when every chain of the export was compared with
-something signed and all of it holds, with 1 when something does not hold, and with 2 when nothing
-is broken but not everything is proven, or a file cannot be read.
+Prints what was compared. Exit code 0: every chain of the export matches a signed checkpoint.
+1: at least one comparison failed. 2: nothing failed, but some rows are unproven or a file cannot
+be read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Point = tuple[int, int, int, int]
 
 
 def recover_x(y: int, sign: int) -> int | None:
-    """Compute x of a point of the curve from y; None for no point (RFC 8032, 5.1.3)."""
+    """Compute x of a curve point from y; None if there is no such point (RFC 8032, 5.1.3)."""
     if y >= P:
         return None
     x2 = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
@@ -48,7 +48,7 @@ def recover_x(y: int, sign: int) -> int | None:
 
 
 def decoded(data: bytes) -> Point | None:
-    """Read a point of the curve; None for no point."""
+    """Decode a curve point; None if it is invalid."""
     if len(data) != 32:
         return None
     number = int.from_bytes(data, "little")
@@ -83,7 +83,7 @@ BASE: Point = (_X, _Y, 1, _X * _Y % P)
 
 
 def signature_holds(public: bytes, message: bytes, signature: bytes) -> bool:
-    """Verify an Ed25519 signature."""
+    """Return True if an Ed25519 signature is valid."""
     key, commitment = decoded(public), decoded(signature[:32])
     factor = int.from_bytes(signature[32:], "little")
     if key is None or commitment is None or len(signature) != 64 or factor >= L:
@@ -106,7 +106,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root_of(leaves: list[bytes]) -> bytes:
-    """Compute the root of a tree."""
+    """Compute the Merkle root of a list of leaves."""
     roots: list[bytes] = []
     for place, leaf in enumerate(leaves):
         roots.append(leaf)
@@ -123,7 +123,7 @@ def root_of(leaves: list[bytes]) -> bytes:
 
 
 def root_by_proof(entry: bytes, index: int, size: int, hashes: list[bytes]) -> bytes | None:
-    """Compute the root to which a proof leads; None for a proof of the wrong length."""
+    """Compute the root that a proof leads to; None if the proof has the wrong length."""
     found, last = leaf_hash(entry), size - 1
     for other in hashes:
         if last == 0:
@@ -139,44 +139,44 @@ def root_by_proof(entry: bytes, index: int, size: int, hashes: list[bytes]) -> b
 
 
 class Unreadable(Exception):
-    """A file is not what it should be; the text says which and why."""
+    """A file cannot be parsed. The message names the file and the reason."""
 
 
 def base64_of(text: str) -> bytes:
-    """Decode base64 and nothing else. Raises ValueError."""
+    """Decode strict base64. Raises ValueError."""
     return base64.b64decode(text.encode("ascii"), validate=True)
 
 
 def number_of(text: str) -> int:
-    """Read a decimal number without a sign. Raises ValueError."""
+    """Parse an unsigned decimal number. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     return int(text)
 
 
 def printable(text: str) -> str:
-    """Return a text of a file as it may be printed: short, without control characters."""
+    """Return a text safe to print: at most 100 characters, no control characters."""
     shown = "".join(each if each.isprintable() else "?" for each in text[:100])
     return shown if len(text) <= 100 else f"{shown}…"
 
 
 class Key:
-    """A verifier key: a name, four bytes of id, the public key. Raises ValueError."""
+    """A verifier key: name, four-byte ID, public key. Raises ValueError."""
 
     def __init__(self, text: str) -> None:
-        # The key itself may have a plus sign; a name has none.
+        # The encoded key may contain a plus sign; the name cannot.
         self.name, self.id, encoded = text.strip().split("+", 2)
         whole = base64_of(encoded)
         self.public = whole[1:]
         expected = hashlib.sha256(f"{self.name}\n".encode() + b"\x01" + self.public).hexdigest()[:8]
         if self.id != expected:
-            raise ValueError("the id of the key is not that of its bytes")
+            raise ValueError("the id of the key does not match its bytes")
         if whole[:1] != b"\x01" or len(self.public) != 32:
-            raise ValueError("it is no Ed25519 key")
+            raise ValueError("it is not an Ed25519 key")
 
 
 class Checkpoint:
-    """A signed head of the log. Raises ValueError for a text that is none."""
+    """A signed head of the log. Raises ValueError if the text is not one."""
 
     def __init__(self, note: str) -> None:
         self.body, gap, rest = note.rpartition("\n\n")
@@ -188,23 +188,23 @@ class Checkpoint:
         self.lines = [line.split(" ") for line in rest.split("\n") if line.startswith("— ")]
 
     def fault(self, key: Key) -> str:
-        """Say why a key did not sign it; empty when it did."""
+        """Return the reason the key's signature is not valid; empty if it is valid."""
         for line in self.lines:
             try:
                 _, name, text = line
                 blob = base64_of(text)
             except ValueError:
-                # Signatures of other kinds are none of ours.
+                # Skip signatures of other kinds.
                 continue
             if name == key.name and blob[:4].hex() == key.id:
                 body = f"{self.body}\n".encode()
                 is_sound = signature_holds(key.public, body, blob[4:])
-                return "" if is_sound else "its signature does not fit"
-        return "it is signed by another key than the one given"
+                return "" if is_sound else "its signature is invalid"
+        return "it is not signed by the given key"
 
 
 class Entry:
-    """An entry of the log: what kind it is, and for a chain its name, rows and last hash."""
+    """A log entry: its kind and, for a chain, its name, row count and last hash."""
 
     def __init__(self, line: str) -> None:
         self.bytes = base64_of(line)
@@ -218,32 +218,32 @@ class Entry:
 
 
 class Verifier:
-    """Collects what was compared, what does not hold, and what nothing signed shows."""
+    """Collects the comparisons made, the errors, and the rows without proof."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.said: list[str] = []
         self.faults: list[str] = []
         self.unproven: list[str] = []
-        # By chain and number: the hash of each row; and each chain's last number.
+        # Row hashes by (chain, number), and the last number of each chain.
         self.hashes: dict[tuple[str, int], str] = {}
         self.ends: dict[str, int] = {}
-        # By chain: the last row that something signed shows.
+        # Last row of each chain that a signed checkpoint proves.
         self.proven: dict[str, int] = {}
         self.gaps: dict[str, int] = {}
         self.search = ""
         self.newest: Checkpoint | None = None
-        # The checkpoints whose signature holds.
+        # Checkpoints with a valid signature.
         self.anchors: list[tuple[str, Checkpoint]] = []
 
     def export(self, lines: Iterable[bytes]) -> None:
-        """Follow every chain of an export, and read its last line."""
+        """Follow every chain of an export and check its last line."""
         digest, rows, foot = hashlib.sha256(), 0, None
         previous: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
             if foot is not None:
                 if line.strip():
-                    self.faults.append("lines stand behind the last line of the export")
+                    self.faults.append("lines follow the last line of the export")
                     break
                 continue
             row = parsed(line, number)
@@ -266,26 +266,26 @@ class Verifier:
         self.judge_gaps()
 
     def foot(self, foot: dict[str, Any], *, rows: int, digest: str) -> None:
-        """Compare the last line of an export with what stands before it."""
+        """Compare the last line of an export with the lines before it."""
         if (foot.get("rows"), foot.get("sha256")) != (rows, digest):
-            self.faults.append("the last line of the export does not fit what stands before it")
+            self.faults.append("the last line of the export does not match the lines before it")
         else:
             self.said.append("its last line counts these rows and has their hash")
         search, note = foot.get("search", ""), foot.get("checkpoint", "")
         if not isinstance(search, str) or not isinstance(note, str):
-            raise Unreadable("the last line of the export is none that the product writes")
+            raise Unreadable("the last line of the export has an unknown format")
         self.search = search
         if note:
             self.newest = checkpoint_in(note, "the checkpoint of the export")
             self.signature(self.newest, "the checkpoint of the export")
 
     def judge_gaps(self) -> None:
-        """Say where rows are missing; an export of some rows leaves out others."""
+        """Report missing rows. An export of a search omits rows on purpose."""
         for scope, first in self.gaps.items():
             if self.search and self.only() is None:
                 self.unproven.append(
-                    f"{printable(scope)}: the search of the export leaves rows out, so the chain "
-                    "cannot be followed. Export whole chains"
+                    f"{printable(scope)}: the export is a search result without some rows, so the "
+                    "chain cannot be followed. Export whole chains"
                 )
             else:
                 self.faults.append(f"{printable(scope)}: row {first} is missing")
@@ -294,19 +294,21 @@ class Verifier:
             others = [scope for scope in self.ends if scope != only]
             if others:
                 self.faults.append(
-                    f"the export says that it is of {printable(only)}, and has rows of "
+                    f"the export claims to contain {printable(only)} alone but has rows of "
                     f"{len(others)} other chains"
                 )
-            self.said.append(f"it is an export of {printable(only)} alone, not of the whole ledger")
+            self.said.append(f"the export contains {printable(only)} alone, not the whole ledger")
         elif self.search:
-            self.said.append(f"it is an export of the search “{printable(self.search)}”")
+            self.said.append(
+                f"the export contains results of the search “{printable(self.search)}”"
+            )
 
     def only(self) -> str | None:
-        """Return the chain that the export is of; None for a whole ledger, or another search."""
+        """Return the chain of a single-chain export; None for the ledger or another search."""
         return self.search if ONE_CHAIN.fullmatch(self.search) else None
 
     def signature(self, head: Checkpoint, name: str) -> None:
-        """Check a signature."""
+        """Check the signature of a checkpoint."""
         if fault := head.fault(self.key):
             self.faults.append(f"{name}: {fault}")
         else:
@@ -315,33 +317,33 @@ class Verifier:
             self.said.append(f"{name}: signed by the key, {head.size} entries of {origin}")
 
     def log(self, entries: list[Entry]) -> None:
-        """Compare the entries of the log with the signed checkpoints, and the chains with these."""
+        """Compare the log with the signed checkpoints, and the chains with the log."""
         leaves, signed, differs = [leaf_hash(entry.bytes) for entry in entries], 0, False
         for name, head in self.anchors:
             if self.newest is not None and head.origin != self.newest.origin:
-                self.unproven.append(f"{name} is of another origin than the export and its log")
+                self.unproven.append(f"{name} has another origin than the export and its log")
             elif len(leaves) < head.size:
                 self.unproven.append(
-                    f"the log has {len(leaves)} entries and {name} counts {head.size}: take the "
-                    "log after it"
+                    f"the log has {len(leaves)} entries but {name} counts {head.size}: download a "
+                    "newer log"
                 )
             elif root_of(leaves[: head.size]) != head.root:
                 differs = True
-                self.faults.append(f"the log is not the one of {name}, of {head.size} entries")
+                self.faults.append(f"the log does not match {name} of {head.size} entries")
             else:
                 signed = max(signed, head.size)
-                self.said.append(f"the log gives the root of {name}, of {head.size} entries")
+                self.said.append(f"the log matches the root of {name}, of {head.size} entries")
         if not signed and not differs:
-            self.unproven.append("the log was compared with no signed checkpoint")
+            self.unproven.append("the log was not compared with any signed checkpoint")
         if signed and len(entries) > signed:
             self.said.append(f"{len(entries) - signed} entries of the log are newer: not compared")
-        # Without a signed checkpoint the entries show contradictions, and prove nothing.
+        # Without a signed checkpoint, entries can reveal contradictions but prove nothing.
         self.chains(entries[:signed] if signed else entries, is_signed=bool(signed))
 
     def chains(self, entries: list[Entry], *, is_signed: bool) -> None:
         """Compare each chain with its entries."""
         if unknown := sum(not entry.is_known for entry in entries):
-            self.unproven.append(f"{unknown} entries of the log are of a kind unknown here")
+            self.unproven.append(f"{unknown} entries of the log have an unknown kind")
         absent: set[str] = set()
         own = self.newest.size if self.newest is not None else 0
         for index, entry in enumerate(entries):
@@ -354,7 +356,7 @@ class Verifier:
         self.absent(sorted(absent))
         if is_signed:
             self.said.append(
-                f"{len(self.proven)} of {len(self.ends)} chains are as the signed entries say"
+                f"{len(self.proven)} of {len(self.ends)} chains match the signed entries"
             )
 
     def chain(self, entry: Entry, *, is_signed: bool, is_own: bool) -> None:
@@ -362,34 +364,34 @@ class Verifier:
         scope, end = entry.scope, self.ends[entry.scope]
         if entry.count > end and not is_own:
             self.unproven.append(
-                f"{printable(scope)}: {entry.count} rows are in the log and {end} in the export, "
-                "which is older or was cut"
+                f"{printable(scope)}: the log has {entry.count} rows, the export only {end}. The "
+                "export is older or was cut"
             )
         elif self.hashes.get((scope, entry.count)) != entry.last:
             kind = "signed" if is_signed else "in the log"
             self.faults.append(
-                f"{printable(scope)}: row {entry.count} is not the one that was {kind}"
+                f"{printable(scope)}: row {entry.count} differs from the one that was {kind}"
             )
         elif is_signed:
             self.proven[scope] = max(self.proven.get(scope, 0), entry.count)
 
     def absent(self, scopes: list[str]) -> None:
-        """Say which chains of the log are not in the export."""
+        """Report the chains of the log that the export does not contain."""
         only = self.only()
         if only is not None:
             self.said.append(
-                f"other chains of the log, which are not in it: {len(set(scopes) - {only})}"
+                f"other chains of the log that are not in the export: {len(set(scopes) - {only})}"
             )
         elif self.search and scopes:
             self.unproven.append(
-                f"the export is of a search, and chains of the log are not in it: {len(scopes)}"
+                f"the export is a search result without {len(scopes)} chains of the log"
             )
         else:
             for scope in scopes:
-                self.faults.append(f"{printable(scope)}: the chain is gone from the export")
+                self.faults.append(f"{printable(scope)}: the chain is missing from the export")
 
     def proof(self, text: str) -> None:
-        """Check the proof of one chain: its last signed row stands in the export."""
+        """Check the proof of one chain: the export must contain its last signed row."""
         top, _, note = text.partition("\n\n")
         head = checkpoint_in(note, "the checkpoint of the proof")
         try:
@@ -397,62 +399,62 @@ class Verifier:
             word, _, index_text = lines[0].partition(" ")
             index, hashes = number_of(index_text), [base64_of(line) for line in lines[1:]]
         except (ValueError, IndexError):
-            raise Unreadable("the proof is none that can be read") from None
+            raise Unreadable("the proof has an unknown format") from None
         if form != PROOF_FORM or word != "index":
-            raise Unreadable("the proof is none that can be read")
+            raise Unreadable("the proof has an unknown format")
         known = len(self.anchors)
         self.signature(head, "the checkpoint of the proof")
         for (scope, seq), last in self.hashes.items():
             entry = f"chain\n{scope}\n{seq}\n{last}\n".encode("utf-8", "surrogatepass")
             if root_by_proof(entry, index, head.size, hashes) == head.root:
                 self.said.append(
-                    f"{printable(scope)}: rows 1 to {seq} are those that were signed, by the proof"
+                    f"{printable(scope)}: the proof confirms rows 1 to {seq} as signed"
                 )
                 if len(self.anchors) > known and scope not in self.gaps:
                     self.proven[scope] = max(self.proven.get(scope, 0), seq)
                 return
-        self.faults.append("no row of the export is the one that the proof is about")
+        self.faults.append("no row of the export matches the proof")
 
     def conclude(self) -> None:
-        """Say which chains and rows nothing signed shows."""
+        """Report the chains and rows without proof."""
         bare = sorted(set(self.ends) - set(self.proven))
         for scope in bare[:MOST_NAMED]:
-            self.unproven.append(f"{printable(scope)}: compared with nothing that was signed")
+            self.unproven.append(f"{printable(scope)}: not compared with anything signed")
         if len(bare) > MOST_NAMED:
-            self.unproven.append(f"{len(bare) - MOST_NAMED} more chains: as little")
+            self.unproven.append(f"{len(bare) - MOST_NAMED} more chains: not compared either")
         if not self.proven:
-            self.unproven.append("nothing of the export was compared with anything signed")
+            self.unproven.append("no row of the export was compared with a signed checkpoint")
 
     def newer(self) -> int:
-        """Return how many rows of compared chains are newer than what was signed."""
+        """Return the number of rows added after the last signed row, over all proven chains."""
         return sum(self.ends[scope] - last for scope, last in self.proven.items())
 
     def outcome(self) -> tuple[str, int]:
-        """Return the last sentence and the exit code."""
+        """Return the final sentence and the exit code."""
         if self.faults:
-            return "Something does not hold.", 1
+            return "Verification failed.", 1
         if self.unproven:
-            return "Nothing is broken, and not everything is proven.", 2
+            return "Nothing is broken, but not everything is proven.", 2
         rows = self.newer()
-        later = f" Newer than what was signed, so not proven yet: {rows} rows." if rows else ""
-        return f"Everything holds.{later}", 0
+        later = f" Rows newer than the last signed row, not yet proven: {rows}." if rows else ""
+        return f"Everything is verified.{later}", 0
 
 
-# The search of an export that is of one chain.
+# Search expression of an export of one chain.
 ONE_CHAIN = re.compile(r"chat:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# The first line of a proof, and how many chains are named one by one.
+# First line of a proof, and the most chains listed individually.
 PROOF_FORM = "c2sp.org/tlog-proof@v1"
 MOST_NAMED = 20
 
 
 def parsed(line: bytes, number: int) -> dict[str, Any]:
-    """Read a line of the export. Raises `Unreadable`."""
+    """Parse a line of the export. Raises `Unreadable`."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        raise Unreadable(f"line {number} of the export is no JSON object")
+        raise Unreadable(f"line {number} of the export is not a JSON object")
     return row
 
 
@@ -460,12 +462,12 @@ def place_of(row: dict[str, Any], number: int) -> tuple[str, int]:
     """Return the chain and the number of a row. Raises `Unreadable`."""
     scope, seq = row.get("scope"), row.get("seq")
     if not isinstance(scope, str) or not isinstance(seq, int) or isinstance(seq, bool):
-        raise Unreadable(f"line {number} of the export is no row of a ledger")
+        raise Unreadable(f"line {number} of the export is not a ledger row")
     return scope, seq
 
 
 def checkpoint_in(note: str, name: str) -> Checkpoint:
-    """Read a checkpoint. Raises `Unreadable`."""
+    """Parse a checkpoint. Raises `Unreadable`."""
     try:
         return Checkpoint(note)
     except ValueError as error:
@@ -477,12 +479,12 @@ def text_of(path: Path, name: str) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise Unreadable(f"{name} cannot be read: {reason}") from None
 
 
 def key_in(given: str) -> Key:
-    """Read the verifier key, or the file that holds it. Raises `Unreadable`."""
+    """Parse the verifier key, given as text or as a file. Raises `Unreadable`."""
     try:
         is_file = Path(given).is_file()
     except (OSError, ValueError):
@@ -491,8 +493,8 @@ def key_in(given: str) -> Key:
     try:
         return Key(text)
     except ValueError as error:
-        reason = error if str(error).startswith(("the id", "it is no Ed")) else "name+id+base64"
-        raise Unreadable(f"the key is no verifier key: {reason}") from None
+        reason = error if str(error).startswith(("the id", "it is not an Ed")) else "name+id+base64"
+        raise Unreadable(f"the key is not a verifier key: {reason}") from None
 
 
 def entries_in(path: Path) -> list[Entry]:
@@ -502,12 +504,12 @@ def entries_in(path: Path) -> list[Entry]:
         try:
             found.append(Entry(line))
         except ValueError:
-            raise Unreadable(f"line {number} of the log is no entry") from None
+            raise Unreadable(f"line {number} of the log is not an entry") from None
     return found
 
 
 def verified(given: argparse.Namespace) -> Verifier:
-    """Compare everything that was given. Raises `Unreadable`."""
+    """Compare all given files. Raises `Unreadable`."""
     verifier = Verifier(key_in(given.key))
     try:
         with given.export.open("rb") as lines:
@@ -515,11 +517,11 @@ def verified(given: argparse.Namespace) -> Verifier:
     except OSError as error:
         raise Unreadable(f"the export cannot be read: {error.strerror}") from None
     if given.checkpoint:
-        name = "the checkpoint that was kept"
+        name = "the saved checkpoint"
         kept = checkpoint_in(text_of(given.checkpoint, name), name)
         verifier.signature(kept, name)
         if not given.log:
-            verifier.unproven.append(f"{name} is compared with --log: name it")
+            verifier.unproven.append(f"{name} is compared with the log: add --log")
     if given.log:
         verifier.log(entries_in(given.log))
     if given.proof:
@@ -529,7 +531,7 @@ def verified(given: argparse.Namespace) -> Verifier:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify, say what was compared and found, and return 0 when everything is proven."""
+    """Verify, print the comparisons and errors, and return the exit code (0: all proven)."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("export", type=Path)
     parser.add_argument("--key", required=True)
@@ -539,7 +541,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         verifier = verified(given)
     except Unreadable as error:
-        lines, sentence, code = [], f"Nothing is proven: {error}.", 2
+        lines, sentence, code = [], f"Verification is not possible: {error}.", 2
     else:
         sentence, code = verifier.outcome()
         lines = [
@@ -548,7 +550,7 @@ def main(arguments: list[str] | None = None) -> int:
             *(f"BROKEN: {fault}" for fault in verifier.faults),
         ]
     for line in [*lines, sentence]:
-        # Whatever the terminal can show.
+        # Escape characters that the terminal cannot show.
         encoding = sys.stdout.encoding or "ascii"
         shown = line.encode(encoding, "backslashreplace").decode(encoding)
         sys.stdout.write(f"{shown}\n")

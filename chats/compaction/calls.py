@@ -1,7 +1,7 @@
-"""Composes the requests for one summary, before its calls and, from what is kept, long after them.
+"""Compose the requests for a summary, before its calls and again later from stored data.
 
-A request reads messages, or merges texts that earlier calls wrote. Which of them it took is kept
-with the summary, and so are those texts: the messages are stored anyway.
+A request reads messages, or merges texts that earlier calls wrote. The summary's row stores which
+of them each request used, and the texts themselves. Messages are stored anyway.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from contextpolicy.engine.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class SummaryCall:
-    """One request by what it takes: messages by their seq, or texts by their places.
+    """One request: the messages it reads, by seq, or the texts it merges, by index.
 
-    One that `is_last` writes the summary itself: it has the summary so far beside it, and the facts
-    that an earlier attempt lost. `max_chars` cuts each message. `room`: tokens that the model may
-    write beyond the summary, for its thoughts.
+    The `is_last` call writes the summary itself. It also gets the previous summary and the facts
+    that an earlier attempt lost. `max_chars` truncates each message. `room`: tokens the model may
+    write in addition to the summary, for reasoning.
     """
 
     from_seq: int = 0
@@ -39,11 +39,10 @@ class SummaryCall:
 
 @dataclass(slots=True)
 class CallRecord:
-    """The parts of the requests of a summary that are not stored elsewhere.
+    """The parts of a summary's requests that are not stored elsewhere.
 
-    `texts` are those that calls wrote, except the last one, after the extract of messages that no
-    call read. `version` is that of the prompt, and `zone` the time zone of its days; records
-    without them are of the first version.
+    `texts`: the results of all calls but the last, after the extract of messages that no call read.
+    `version`: prompt version. `zone`: time zone of its days. Records without them are of version 1.
     """
 
     lost: tuple[str, ...] = ()
@@ -53,12 +52,12 @@ class CallRecord:
     zone: str = ""
 
     def as_stored(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the record as JSON data."""
         return asdict(self)
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> "CallRecord":
-        """Read it from JSON."""
+        """Return the record from its JSON data."""
         calls = [SummaryCall(**{**call, "texts": tuple(call["texts"])}) for call in stored["calls"]]
         return cls(
             tuple(stored["lost"]),
@@ -71,7 +70,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class SummarySources:
-    """The sources of a summary, and how its policy asks for it."""
+    """The sources of a summary, and the settings of its policy."""
 
     messages: Sequence[Message]
     previous: Summary | None
@@ -86,9 +85,9 @@ class SummarySources:
     def pieces(
         self, call: SummaryCall, record: CallRecord, *, counter: TokenCounter
     ) -> list[Segment]:
-        """Return what the question of a call is made of, behind the instruction, in its order.
+        """Return the segments of a call's question after the instruction, in order.
 
-        That is the summary so far, then messages or the texts that calls before it wrote.
+        These are the previous summary, then messages or the texts of earlier calls.
         """
         found = []
         if self.previous and call.is_last:
@@ -129,5 +128,5 @@ class SummarySources:
 
 
 def of_text(text: str, *, counter: TokenCounter) -> Segment:
-    """Return the piece of a question that is a summary, of all or of a part."""
+    """Return a question's segment for a summary or a partial summary."""
     return Segment("summary", "", 0, "user", counter.count(text), text_ref=text_ref(text))

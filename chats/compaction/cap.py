@@ -1,7 +1,7 @@
-"""The cap of a team: where more messages stand in a chat, the oldest leave prompts in one batch.
+"""A team's message cap: when a chat exceeds it, the oldest messages leave prompts in one batch.
 
-They go as any window goes: into the archive, where they are found. Nothing is counted: the seqs say
-how many there are.
+They leave like in any window and stay searchable in the archive. The seqs give the number of
+messages, so nothing is counted.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def cap_of(chat: Chat) -> int:
-    """Return how many messages the chat's team lets stand in prompts; 0: as many as there are."""
+    """Return the message cap of the chat's team; 0 without a cap."""
     if chat.team_id is None:
         return 0
     caps = Chat.objects.filter(pk=chat.pk).values_list("team__current__message_cap", flat=True)
@@ -34,9 +34,9 @@ def cap_of(chat: Chat) -> int:
 
 
 def is_over(branch: Branch, *, cap: int) -> bool:
-    """Tell whether more messages than the cap stand behind those that a compaction covers.
+    """Return True if more messages than the cap follow the covered ones.
 
-    While automatic compaction pauses on the branch, none are too many.
+    Always False while automatic compaction is paused on the branch.
     """
     if not cap or branch.compaction_paused or branch.last_seq <= cap:
         return False
@@ -44,10 +44,10 @@ def is_over(branch: Branch, *, cap: int) -> bool:
 
 
 def keep(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
-    """Leave the oldest messages of a chat out of prompts if they are more than its team's cap.
+    """Leave the oldest messages out of prompts if the chat exceeds its team's cap.
 
-    Returns the window; None where nothing was to do, and while a reply is under way: the end of its
-    round asks again.
+    Returns the window. Returns None if nothing was to do or a reply is being written; the end of
+    its round checks again.
     """
     rows = Chat.objects.select_related("owner", "model", "active_branch__active_compaction")
     chat = rows.filter(pk=chat_id, deleted_at=None).first()
@@ -64,15 +64,15 @@ def keep(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
     except model_choice.PolicyRefused as refusal:
         logger.warning("chat %s stays over its cap: %s", chat_id, refusal.code)
         return None
-    # What agents are sent follows their own windows: no prompt has a size before and after.
+    # Agents have separate windows, so a prompt size before and after does not exist.
     needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
     return leave(branch, move=Move(needed, effective), now=now)
 
 
 def last_to_leave(branch: Branch, *, cap: int) -> int | None:
-    """Return the last seq to leave out for three quarters of the cap to stay; no turn is split.
+    """Return the last seq to leave out so that about three quarters of the cap stay.
 
-    None: one turn alone has more messages than that.
+    Never splits a turn. None: one turn alone exceeds that size.
     """
     wanted = branch.last_seq - cap * 3 // 4
     turn_id = history.on_path(branch, after=wanted - 1, before=wanted + 1).get().turn_id
@@ -88,7 +88,7 @@ def last_to_leave(branch: Branch, *, cap: int) -> int | None:
 
 @transaction.atomic
 def leave(branch: Branch, *, move: Move, now: datetime) -> Compaction | None:
-    """Move the window of a chat's active branch, unless a reply is under way there by now."""
+    """Move the window of a chat's active branch, unless a reply has started there."""
     try:
         chat = chat_to_write_in(branch.chat_id)
     except NotFound:

@@ -1,7 +1,6 @@
-"""Claims what is to be folded: one compaction in the making per branch.
+"""Claim compactions: at most one in progress per branch.
 
-The claim is a row with a lease, so that a worker that dies leaves a trace, and a second worker
-finds the place taken.
+The claim is a row with a lease. It records a worker that dies, and blocks a second worker.
 """
 
 import logging
@@ -44,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 # Returns the current time.
 Clock = Callable[[], datetime]
-# How often a claim plans, because the branch may change meanwhile.
+# Maximum planning attempts of a claim, because the branch may change during planning.
 LOOKS = 3
 
 
@@ -52,9 +51,9 @@ LOOKS = 3
 class Claimed:
     """A planned compaction that this process may perform.
 
-    `readable`: tokens, in our count, of one request to the summariser; None: no model is asked.
-    `cited`: the messages that the marks of the previous summary name. `zone`: the time zone of the
-    days; empty: there are none.
+    `readable`: tokens of one request to the summariser, in our count; None if no model is called.
+    `cited`: the messages that the source marks of the previous summary name. `zone`: time zone of
+    the days; empty without days.
     """
 
     row: Compaction
@@ -78,13 +77,12 @@ def claim(
 ) -> Claimed | None:
     """Plan the next compaction of the chat's active branch and claim it.
 
-    Returns None if none is due. The reason why not is written at the branch's last turn (see
-    `report.skip_reasons`). Without an `attempt` it is the first one, which also takes up what a
-    person asked for.
+    Returns None if none is due, and stores the reason at the branch's last turn (see
+    `report.skip_reasons`). Without an `attempt` it is the first one, which includes a person's
+    pending request.
 
-    Planning reads thousands of messages, so it holds no lock; the claim holds one for a moment, and
-    plans again if the branch has changed since it was read. The claim bears the time at which it
-    was made: `clock` is read once more under the lock.
+    Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
+    again if the branch changed. `clock` is read again under the lock for the time of the claim.
     """
     for _ in range(LOOKS):
         with alone:
@@ -101,12 +99,12 @@ def claim(
             if draft.seen != seen_of(branch):
                 continue
             return claim_draft(branch, draft=draft, now=now)
-    logger.info("chat %s changed faster than it was planned; the next turn asks again", chat_id)
+    logger.info("chat %s kept changing during planning; retrying at the next turn", chat_id)
     return None
 
 
 def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | None:
-    """Claim what was drafted on a locked branch, or write down why not."""
+    """Claim a draft on a locked branch, or store the reason why not."""
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
         return found
@@ -120,22 +118,22 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
 
 
 def locked_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch, locked, with what is in force on it.
+    """Return the chat's active branch, locked, with its active compaction loaded.
 
-    It is locked first and read then: PostgreSQL reads rows joined to a row that it waits for as
-    they were before the wait.
+    It is locked first and read afterwards. PostgreSQL returns rows that are joined to a locked row
+    as they were before the wait.
     """
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch_id = active.values_list("pk", flat=True).first()
     if branch_id is None or locking.find_branch(branch_id) is None:
         return None
     found = active_branch(chat_id)
-    # The chat may have moved to another branch before the lock was taken.
+    # The chat may have switched branches before the lock was acquired.
     return found if found is not None and found.pk == branch_id else None
 
 
 def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | str:
-    """Claim what was drafted on a locked branch, or return the reason why not."""
+    """Claim a draft on a locked branch, or return the reason why not."""
     choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
     if choice is None:
         return draft.reason
@@ -147,7 +145,7 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
         return "paused"
     if not asked and not is_worth_it(branch, choice=choice, plan=plan):
         return "not_grown"
-    # A ladder that has begun keeps its place.
+    # Later attempts keep the slot of the first one.
     if draft.attempt.number == 1 and not places.has_place(branch):
         return places.PUT_OFF
     return store_claim(
@@ -164,10 +162,10 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
 
 
 def in_the_way(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
-    """Return which summary of this branch blocks another one, as a reason; empty when none does.
+    """Return the reason why another summary of this branch blocks a new one; empty if none does.
 
-    It is one that is being written or waits. One that waits gives way to a person's particular
-    request.
+    A summary blocks while it is being written or is prepared. A prepared one is replaced if a
+    person asks for something specific.
     """
     making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
     if making is None:
@@ -181,7 +179,7 @@ def in_the_way(branch: Branch, *, asked: CompactionRequest | None, now: datetime
 
 
 def refused(branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime) -> None:
-    """Write down why nothing is folded now; a person's request gets an event of its own."""
+    """Store the reason why nothing is summarised; a person's request gets a separate event."""
     record_outcome(branch, outcome=reason)
     asked = attempt.asked
     if asked is None or reason == "in_the_making":
@@ -197,15 +195,15 @@ def refused(branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime)
 
 
 def met(asked: CompactionRequest, *, reason: str = "", compaction: str = "") -> dict[str, Any]:
-    """Return the columns of a branch whose request came to nothing, or to a compaction."""
+    """Return the branch columns of a request that led to a compaction or to none."""
     outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
     return {"asked": {}, "asked_at": None, "request_outcome": outcome}
 
 
 def record_outcome(branch: Branch, *, outcome: str) -> None:
-    """Write the outcome of a check for something to fold at the branch's last finished turn.
+    """Store the outcome of a compaction check at the branch's last finished turn.
 
-    An unfinished turn belongs to a worker, which holds it and may wait for this branch.
+    Unfinished turns are skipped: their worker holds them and may be waiting for this branch.
     """
     over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
     last = over.values_list("pk", flat=True).first()
@@ -225,7 +223,7 @@ def store_claim(
     zone: str,
     now: datetime,
 ) -> Claimed:
-    """Create the row of an attempt that begins now."""
+    """Create the row of a new attempt."""
     token = secrets.token_urlsafe(32)
     asked = attempt.asked
     rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
@@ -290,7 +288,7 @@ def store_claim(
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
-    """Close the claim of a worker that ended: its row says so, and the place is free."""
+    """Close the claim of a dead worker: record it and free the branch."""
     claims = branch.compactions.select_for_update(no_key=True)
     dead = claims.filter(leases.ended(), status=Compaction.Status.PREPARING).first()
     if dead is None:
@@ -299,9 +297,9 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
 
 
 def sweep_dead(*, now: datetime) -> int:
-    """Close the claims of workers that ended, in every chat, and ask for their summaries again.
+    """Close the claims of dead workers in all chats and request their summaries again.
 
-    Returns how many there were.
+    Returns the number of closed claims.
     """
     dead = Compaction.objects.filter(leases.ended())
     branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
@@ -316,6 +314,6 @@ def sweep_dead(*, now: datetime) -> int:
 
 
 def expire(*, worker: str) -> int:
-    """Let claims run out now whose workers have ended; their names begin with `worker`."""
+    """Expire the claims of workers that have ended, whose names begin with `worker`."""
     claims = Compaction.objects.filter(lease_until__isnull=False, worker__startswith=worker)
     return claims.update(lease_until=leases.just_ended())

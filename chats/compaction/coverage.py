@@ -1,8 +1,8 @@
-"""Coverage: which compaction stands for which messages on a branch, and the one place to swap it.
+"""Coverage: which compaction replaces which messages on a branch, and the function that changes it.
 
-`Branch.active_compaction` is the only truth. Code that changes it holds the branch's row, compares
-what was in force and the context revision with those that the change was planned on, and raises the
-revision. The order of locks stands in `record.locking`.
+`Branch.active_compaction` is the only source of truth. Code that changes it locks the branch,
+compares the active compaction and the context revision with those it planned on, and increments the
+revision. `record.locking` defines the order of locks.
 """
 
 import uuid
@@ -20,36 +20,36 @@ from chats.record import history
 from contextpolicy import ledger
 
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
-# The statuses of a row that was in force once, or still is.
+# Statuses of a row that is or was active.
 USABLE = [Compaction.Status.PUBLISHED, Compaction.Status.REPLACED]
-# The statuses of a row that may still come into force, or come back.
+# Statuses of a row that may become active.
 ALIVE = [*USABLE, *IN_THE_MAKING, Compaction.Status.UNDONE]
 WORKER = "worker"
-# The reason of an attempt that ended with its process; it says nothing about the summariser.
+# Reason of an attempt that ended with its process. The summariser did not fail.
 HANDED_BACK = "handed_back"
 
 
 def branches_of(chat: Chat) -> list[Branch]:
-    """Return the branches of a locked chat with what is in force on them."""
+    """Return the branches of a locked chat with their active compactions loaded."""
     rows = Branch.objects.filter(chat=chat).select_related("active_compaction__base", "chat")
     return list(rows.order_by("pk"))
 
 
 def active_branch(chat: Chat) -> Branch:
-    """Return the active branch of a locked chat with what is in force on it."""
+    """Return the active branch of a locked chat with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "chat__owner", "chat__model")
     return rows.get(chat=chat, pk=cast(uuid.UUID, chat.active_branch_id))
 
 
 def summary_of(active: Compaction | None) -> Compaction | None:
-    """Return the summary in force: the active row, or the one under it if that is a window."""
+    """Return the active summary: the active row, or the base of an active window."""
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return active.base
     return active
 
 
 def chain(active: Compaction | None) -> Iterator[Compaction]:
-    """Yield the summary in force, the one it displaced, and so on, newest first."""
+    """Yield the active summary, the one it replaced, and so on, newest first."""
     row = summary_of(active)
     while row is not None:
         yield row
@@ -57,12 +57,12 @@ def chain(active: Compaction | None) -> Iterator[Compaction]:
 
 
 def covers(row: Compaction, seq: int) -> bool:
-    """Tell whether a summary was made of the message at this place."""
+    """Return True if the summary covers the message with this seq."""
     return row.from_seq <= seq <= row.to_seq and seq not in row.exceptions
 
 
 def contains(branch: Branch, message: Message) -> bool:
-    """Tell whether the message stands on the branch's path."""
+    """Return True if the message is on the branch's path."""
     return message.seq is not None and any(
         part.branch_id == message.branch_id and part.after < message.seq <= part.to
         for part in history.segments(branch)
@@ -70,7 +70,7 @@ def contains(branch: Branch, message: Message) -> bool:
 
 
 def is_visible(row: Compaction, branch: Branch) -> bool:
-    """Tell whether every message in the row's range stands on the branch's path."""
+    """Return True if every message in the row's range is on the branch's path."""
     return any(
         part.branch_id == row.branch_id and row.to_seq <= part.to
         for part in history.segments(branch)
@@ -78,9 +78,9 @@ def is_visible(row: Compaction, branch: Branch) -> bool:
 
 
 def is_true(row: Compaction, branch: Branch) -> bool:
-    """Tell whether a summary may stand for its messages here.
+    """Return True if the summary may replace its messages on this branch.
 
-    It may when all of them are on the path and none was withdrawn.
+    All of them must be on the path, and none may be withdrawn.
     """
     if row.erased_at or not row.text or not is_visible(row, branch):
         return False
@@ -90,7 +90,7 @@ def is_true(row: Compaction, branch: Branch) -> bool:
 
 
 def swap(branch: Branch, *, to: Compaction | None) -> None:
-    """Put a row (None: the originals) in force on a locked branch, and raise its revision."""
+    """Activate a row (None: the originals) on a locked branch, and increment its revision."""
     before = branch.active_compaction
     branch.active_compaction = to
     branch.context_revision += 1
@@ -101,11 +101,10 @@ def swap(branch: Branch, *, to: Compaction | None) -> None:
 
 
 def settle(*rows: Compaction | None) -> None:
-    """Set the status of rows that changed places: in force on some branch, or on none."""
+    """Update the status of rows that were activated or replaced on some branch."""
     named = {pk for row in rows if row for pk in (row.pk, row.base_id)}
     touched = [pk for pk in named if pk]
-    # Branches share rows: a transaction that settles one of these on another branch comes first, or
-    # waits until it can see the places.
+    # Branches share rows. The lock orders transactions that settle the same row on other branches.
     shared = Compaction.objects.select_for_update(no_key=True).filter(pk__in=touched)
     list(shared.order_by("pk").values_list("pk"))
     places = Branch.objects.filter(
@@ -127,9 +126,9 @@ def close(
     actor: str = WORKER,
     **values: Any,
 ) -> None:
-    """End an attempt with its reason; originals and the summary in force are untouched.
+    """End an attempt with its reason. Originals and the active summary do not change.
 
-    A worker ends its own attempt without the branch, so whoever else does locks the row first.
+    A worker ends its own attempt without locking the branch, so other callers lock the row first.
     """
     Compaction.objects.filter(pk=row.pk).update(
         status=status,
@@ -139,7 +138,7 @@ def close(
         finished_at=now,
         **values,
     )
-    # Read again: another call may have been booked since the row was read.
+    # Reload: a call may have been recorded since the row was read.
     stored = Compaction.objects.only("calls", "bodies", "salt").get(pk=row.pk)
     ledger.record(
         f"compaction.{status}",
@@ -156,9 +155,9 @@ def close(
 
 
 def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: str) -> list[str]:
-    """Take summaries out of use for good; a worker that still writes one finds its claim gone.
+    """Retire summaries permanently; a worker that still writes one loses its claim.
 
-    Returns their ids. One that its worker ended meanwhile stays as it ended.
+    Returns their ids. One that its worker ended in the meantime keeps that status.
     """
     found = list(rows)
     living = Compaction.objects.select_for_update(no_key=True).filter(
@@ -172,13 +171,13 @@ def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: s
 
 
 def overtake_making(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
-    """End the summary that is being written or waits on a branch: its context is gone."""
+    """End the summary in progress or prepared on a branch, because its context changed."""
     making = branch.compactions.select_related("branch").filter(status__in=IN_THE_MAKING)
     overtake(making, reason=reason, now=now, actor=actor)
 
 
 def made_of(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]:
-    """Return every summary, in any status, that was made of the message, the newest first."""
+    """Return every summary, in any status, that covers the message, newest first."""
     seq = message.seq or 0
     ids = [branch.pk for branch in branches if contains(branch, message)]
     rows = Compaction.objects.filter(
@@ -191,11 +190,11 @@ def made_of(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]
 def withdraw(
     message: Message, *, chat: Chat, reason: str, now: datetime, actor: str
 ) -> tuple[list[str], list[Branch]]:
-    """Take every summary that was made of the message out of use, on all branches of a locked chat.
+    """Retire every summary that covers the message, on all branches of a locked chat.
 
-    Where one was in force, the newest summary without the message is in force again, so that the
-    originals after it are sent; the window leaves out what no longer fits, and a new summary is
-    asked for. Returns the ids of the summaries and the branches on which the context changed.
+    Where one was active, the newest summary without the message becomes active, so that later
+    originals are sent. The window leaves out messages that do not fit, and a new summary is
+    requested. Returns the ids of the summaries and the branches whose context changed.
     """
     branches, seq = branches_of(chat), message.seq or 0
     gone = [row for row in made_of(message, branches=branches) if row.status in ALIVE]
@@ -213,12 +212,12 @@ def withdraw(
 
 
 def forget_request(branch: Branch) -> None:
-    """Say no more of what a person asked for before: they did something else since."""
+    """Clear a person's request, because they acted since."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 
 def sealed_bodies(row: Compaction) -> dict[str, list[str]]:
-    """Return the commitments to the bodies of a summary's calls, for a row of the ledger."""
+    """Return the body commitments of a summary's calls, for the ledger."""
     if not row.bodies or not row.salt:
         return {}
     return {"bodies": [commitment(body, salt=row.salt) for body in row.bodies]}

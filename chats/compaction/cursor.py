@@ -1,4 +1,4 @@
-"""The cursor of a branch: how far its history is summarised, and where the next summary begins."""
+"""The cursor of a branch: how far it is summarised, and where the next summary begins."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,12 +12,12 @@ from chats.record import history
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The place up to which the summaries of a branch reach.
+    """The place up to which a branch is summarised.
 
-    `position`: the messages up to this seq are in the summary in force, except those that it names
-    as exceptions; the next summary folds only later ones. 0: none is. `compacted_at`: when a
-    summary last took effect here, even if it was undone since. `version` grows with each change of
-    what stands in place of messages.
+    `position`: the active summary covers messages up to this seq, except those it lists as
+    exceptions. The next summary covers only later ones. 0: no summary. `compacted_at`: when a
+    summary last took effect here, even if it was undone since. `version` increases with each change
+    of the active compaction.
     """
 
     position: int
@@ -26,7 +26,7 @@ class Cursor:
 
 
 def cursor_of(branch: Branch) -> Cursor:
-    """Return the cursor of a branch, read from what is in force there."""
+    """Return the cursor of a branch from its active compaction."""
     summary = summary_of(branch.active_compaction)
     visible = Q()
     for part in history.segments(branch):

@@ -1,9 +1,9 @@
-"""Has texts embedded in the background, and questions where a reply looks something up.
+"""Embed texts in the background, and questions during retrieval.
 
-Where no operator chose a model nothing happens. A pass walks through all texts, batch by batch, and
-keeps its place; what is said later comes with the indexing of its words. A server that is down
-stops a pass, which goes on by itself; a text that is too long is tried in halves. Texts of a chat
-go to a model only as its policy, its folder and its owner let them.
+Does nothing without an embedding model. A pass processes all texts in batches and stores its
+position; new messages are embedded when they are indexed. A pass stops if the server is down and
+resumes later. A text that is too long is split in halves. A chat's text goes to a model only if its
+policy, folder and owner allow it.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
+from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction.people import rights
 from chats.ground import databases, leases, queue
@@ -41,28 +42,28 @@ from chats.providers.embedders import Embedder
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
-# The texts that are looked at together, and the passages of one call.
+# Texts per page, and chunks per call.
 PAGE = 100
 BATCH = 16
-# The seconds that one task works, those of one call, and until a server is asked again.
+# Seconds per task and per call, and until a server is called again.
 TASK_SECONDS = 5.0
 CALL_SECONDS = 30.0
 AGAIN = timedelta(minutes=1)
 LEASE = timedelta(seconds=120)
-# A server that says so of one text would say it again.
+# Errors that concern one text. The server would return them again.
 OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout", "provider_protocol")
 PROBE = "word"
 NOT_INSTALLED = "not_installed"
 WRONG = "other_dimensions"
-# Why words alone decide; each has words in `chats.web.reasons`.
+# Reasons for a keyword search only; `chats.web.reasons` has a sentence for each.
 NOTES = ("late", "down", "breaker", "provider", WRONG, NOT_INSTALLED)
-# Questions that came too late, or that a server did not answer.
+# Counts questions that were embedded too late or not at all.
 BREAKER = LatenessBreaker()
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionEmbedder:
-    """The space in use, and who makes vectors of questions for it."""
+    """The active vector space, and its client for questions."""
 
     space_id: int
     dimensions: int
@@ -73,7 +74,7 @@ class QuestionEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """A question as a vector of a space; without one `note` says why words alone decide."""
+    """A question's vector in a space; without one, `note` is the reason."""
 
     space_id: int = 0
     vector: Sequence[float] = ()
@@ -81,7 +82,7 @@ class QuestionVector:
 
 
 class Unreachable(Exception):
-    """The model of a space cannot be asked now; `code` says why."""
+    """The model of a space is not available; `code` is the reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -89,19 +90,16 @@ class Unreachable(Exception):
 
 
 class NotInstalled(Refusal):
-    """The package that compares vectors is an extra, and not installed."""
+    """The optional package for vector search is not installed."""
 
     code = "semantic_not_installed"
     status = 409
-    sentence = (
-        "What compares vectors is not installed here. Whoever runs this installation adds it with"
-        " “make semantic” and starts it again."
-    )
+    sentence = gettext_noop("Semantic search is not installed. Run “make semantic”, then restart.")
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceView:
-    """A space for operators."""
+    """A vector space as operators see it."""
 
     space: VectorSpace
     progress: vectors.Progress
@@ -110,41 +108,45 @@ class SpaceView:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The search by meaning for operators: what could be chosen, what is, and how far it is."""
+    """The state of semantic search: models to choose from, the chosen one, and the progress."""
 
     models: Sequence[ModelSpec]
     spaces: Sequence[SpaceView]
     is_installed: bool
-    not_installed: str = NotInstalled.sentence
+
+    @property
+    def not_installed(self) -> str:
+        """The sentence that says how to install semantic search."""
+        return gettext(NotInstalled.sentence)
 
     @property
     def chosen(self) -> str:
-        """The model that is in use, or will be; empty without one."""
+        """The slug of the model that is or will be in use; empty without one."""
         newest = self.spaces[-1].space.model if self.spaces else None
         return newest.slug if newest else ""
 
 
-# What operators are told of a space whose model could not be asked.
+# Messages to operators about a space whose model could not be called.
 FAULTS = {
     NOT_INSTALLED: NotInstalled.sentence,
-    WRONG: "The model answers with vectors of another length than before. Build them anew.",
-    "provider_unavailable": "Its server could not be reached.",
-    "provider_timeout": "Its server did not answer in time.",
-    "provider_auth": "Its server refused the key.",
-    "provider_protocol": "Its server sent something that is no vector.",
-    "provider_rejected": "Its server refuses every text; perhaps it has no model of this name.",
-    "provider_rate_limited": "Its server is receiving too many requests.",
+    WRONG: gettext_noop("The model now returns vectors of another length. Rebuild the embeddings."),
+    "provider_unavailable": gettext_noop("Its server could not be reached."),
+    "provider_timeout": gettext_noop("Its server did not answer in time."),
+    "provider_auth": gettext_noop("Its server rejected the API key."),
+    "provider_protocol": gettext_noop("Its server sent a response without a valid vector."),
+    "provider_rejected": gettext_noop("Its server rejects every text. Check the model name."),
+    "provider_rate_limited": gettext_noop("Its server is receiving too many requests."),
 }
-OTHER_FAULT = "Its server could not be used."
+OTHER_FAULT = gettext_noop("Its server returned an error.")
 
 
 def overview() -> Overview:
-    """Return the search by meaning as operators see it."""
+    """Return the state of semantic search for operators, in the reader's language."""
     spaces = [
         SpaceView(
             space,
             vectors.progress(space),
-            FAULTS.get(space.fault, OTHER_FAULT) if space.fault else "",
+            gettext(FAULTS.get(space.fault, OTHER_FAULT)) if space.fault else "",
         )
         for space in vectors.living()
     ]
@@ -152,14 +154,14 @@ def overview() -> Overview:
 
 
 def choosable() -> QuerySet[ModelSpec]:
-    """Return the models that make vectors of texts."""
-    # Anthropic's interface has no embeddings.
+    """Return the embedding models."""
+    # Anthropic's API has no embeddings.
     accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
     return ModelSpec.objects.filter(embeds=True, provider__in=accounts)
 
 
 def choose(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
-    """Have texts embedded by a model, or, without one, by none any more.
+    """Choose the embedding model; an empty `slug` disables embedding.
 
     Raises `NotFound`, `NotInstalled` and `ModelUnavailable`.
     """
@@ -176,7 +178,7 @@ def choose(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
 
 
 def embedder_of(space: VectorSpace) -> Embedder:
-    """Return what makes the vectors of a space. Raises `Unreachable`."""
+    """Return the embedding client of a space. Raises `Unreachable`."""
     if not nearest.is_installed():
         raise Unreachable(NOT_INSTALLED)
     if space.model is None:
@@ -189,7 +191,7 @@ def embedder_of(space: VectorSpace) -> Embedder:
 
 
 def go_on(*, now: datetime) -> None:
-    """Delete what nobody uses, and go on with the pass that is due, for some seconds."""
+    """Delete unused vectors, and continue the due pass for some seconds."""
     give_up = time.monotonic() + TASK_SECONDS
     while vectors.delete_retired():
         if time.monotonic() > give_up:
@@ -201,7 +203,7 @@ def go_on(*, now: datetime) -> None:
 
 
 def claimed(space: VectorSpace) -> bool:
-    """Claim a space whose pass is due; False if another has it."""
+    """Claim a space whose pass is due; False if another worker has it."""
     free = Q(lease_until=None) | leases.ended()
     token = secrets.token_urlsafe(32)
     rows = VectorSpace.objects.filter(free, pk=space.pk, due_at__lte=Now())
@@ -213,7 +215,7 @@ def claimed(space: VectorSpace) -> bool:
 
 
 def walk(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
-    """Do some of a pass; return whether more of it is to be done at once."""
+    """Process a part of a pass; return True if more can be done at once."""
     mine = VectorSpace.objects.filter(pk=space.pk, lease_token=space.lease_token)
     released = {"lease_token": "", "lease_until": None}
     try:
@@ -239,7 +241,7 @@ def walk(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
 
 
 def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Embed what was said in a chat since; what cannot be done now is left to the next pass."""
+    """Embed the new messages of a chat. The next pass processes those that fail."""
     places = SearchPlace.objects.filter(branch__chat=chat_id).values_list("pk", flat=True)
     between = Q(pk__in=[])
     for place in places:
@@ -247,7 +249,7 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
     for space in vectors.living():
         try:
             texts = SearchText.objects.filter(between, message__isnull=False)
-            # The newest: a long chat that has none yet is left to the pass.
+            # Only the newest: the pass embeds the rest of a long chat.
             newest = list(texts.order_by("-pk").values_list("pk", flat=True)[:PAGE])
             embed_texts(space, texts.filter(pk__in=newest), embedder=embedder_of(space))
         except Unreachable as error:
@@ -255,7 +257,7 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def missed(space: VectorSpace, *, code: str, now: datetime) -> None:
-    """Note that a text has no vector yet: the next pass begins soon, from the beginning."""
+    """Schedule a pass from the beginning, because a text has no vector yet."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(fault=code, fault_at=now)
     used = rows.filter(state=VectorSpace.State.SERVING, lease_until=None)
@@ -263,7 +265,7 @@ def missed(space: VectorSpace, *, code: str, now: datetime) -> None:
 
 
 def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Embedder) -> None:
-    """Embed those of some texts that have no vector in a space. Raises `Unreachable`."""
+    """Embed the given texts that have no vector in the space. Raises `Unreachable`."""
     provider = space.model.provider if space.model else ""
     allowed: dict[uuid.UUID, bool] = {}
     wanted: dict[int, list[str]] = {}
@@ -286,9 +288,10 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
 
 
 def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
-    """Delete the vectors of texts whose policy, folder or owner no longer lets the model have them.
+    """Delete vectors of texts that the model may no longer have.
 
-    So each pass does what changed since the one before it.
+    The policy, folder or owner can change that. Each pass applies the changes since the previous
+    one.
     """
     provider = space.model.provider if space.model else ""
     embedded = TextVector.objects.filter(space=space, text__in=texts.values("pk"))
@@ -313,7 +316,7 @@ def embed_some(
         if error.code not in OF_A_TEXT:
             raise Unreachable(error.code) from error
         if error.code == "provider_protocol":
-            # Either one text has no usable vector, or this is no server of embeddings at all.
+            # Either one text fails, or the server has no embeddings API at all.
             check_takes_any(embedder)
         made = {key: one_by_one(parts, embedder, prefix=prefix) for key, parts in texts.items()}
         if None in made.values():
@@ -325,7 +328,7 @@ def embed_some(
 
 
 async def call(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list[bytes]:
-    """Return the packed vectors of passages. Raises ProviderError."""
+    """Return the packed vectors of chunks. Raises ProviderError."""
     found: list[bytes] = []
     for start in range(0, len(texts), BATCH):
         some = [prefix + text for text in texts[start : start + BATCH]]
@@ -335,9 +338,9 @@ async def call(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list
 
 
 def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequence[bytes] | None:
-    """Embed the passages of one text each by itself, those that are too long in halves.
+    """Embed the chunks of one text separately, and halve chunks that are too long.
 
-    None if its model makes a vector of none of them. Raises `Unreachable`.
+    Returns None if the model embeds none of them. Raises `Unreachable`.
     """
     found: list[bytes] = []
     waiting = list(parts)
@@ -354,7 +357,7 @@ def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequ
 
 
 def check_takes_any(embedder: Embedder) -> None:
-    """Raise `Unreachable` where a model refuses a short word too: then it is not about the text."""
+    """Raise `Unreachable` if a model rejects even a short word, so the text is not the cause."""
     try:
         asyncio.run(call(embedder, [PROBE], prefix=""))
     except ProviderError as error:
@@ -362,17 +365,17 @@ def check_takes_any(embedder: Embedder) -> None:
 
 
 def within(seconds: float) -> Timeouts:
-    """Return the time of a call."""
+    """Return the timeouts of a call."""
     return replace(Timeouts(**settings.PROVIDER_TIMEOUTS), total=seconds)
 
 
 def may_embed(chat: Chat, *, provider: str) -> bool:
-    """Tell whether a model of a provider may have the words of a chat."""
+    """Return True if a model of the provider may receive the text of a chat."""
     return chat.deleted_at is None and permission(chat, provider=provider) is True
 
 
 def permission(chat: Chat, *, provider: str) -> bool | None:
-    """Return whether a chat lets a provider have its words; None where nothing governs it now."""
+    """Return whether a provider may receive a chat's text; None if no policy currently applies."""
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id and Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists():
@@ -386,12 +389,12 @@ def permission(chat: Chat, *, provider: str) -> bool | None:
 
 
 def allows(names: Sequence[str] | None, *, provider: str) -> bool:
-    """Tell whether a policy's list of providers lets one have what is known of a person."""
+    """Return True if a policy's list of providers includes this one."""
     return names is None or provider in names
 
 
 def asking() -> QuestionEmbedder | None:
-    """Return who makes vectors of questions; None where nothing is compared by meaning.
+    """Return the client that embeds questions; None if semantic search is off.
 
     Raises `Unreachable`.
     """
@@ -406,7 +409,7 @@ def asking() -> QuestionEmbedder | None:
 
 
 async def as_vector(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
-    """Return a question as a vector, within so many seconds; or why there is none."""
+    """Return the vector of a question within `seconds`, or the reason why there is none."""
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
     part = (vectors.passages(text) or [""])[-1]
@@ -426,7 +429,7 @@ async def as_vector(text: str, *, by: QuestionEmbedder, seconds: float) -> Quest
 
 
 def enqueue_due() -> int:
-    """Send the task of a pass that is due, or of a space that is to be deleted."""
+    """Enqueue the task of a due pass, or of a space that is to be deleted."""
     free = Q(lease_until=None) | leases.ended()
     due = VectorSpace.objects.filter(free, due_at__lte=Now())
     retired = VectorSpace.objects.filter(state=VectorSpace.State.RETIRED)

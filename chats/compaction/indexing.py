@@ -1,23 +1,57 @@
-"""Indexes a chat for the search, unless its policy keeps the archive closed."""
+"""Index a chat for search, unless its policy closes the archive."""
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import F
 
 from chats.compaction.people import rights
 from chats.ground import queue
-from chats.memory import archive, vectors
+from chats.memory import archive, bulk_indexing, vectors
 from chats.models import Branch, Chat, ImportedChat
+from contextpolicy.models import ContextPolicy
 
-# Messages without an index for which the summaries of an imported chat wait, and the longest wait:
-# an index that fails must not keep a chat from its summaries.
+# Number of unindexed messages for which the summaries of an imported chat wait, and the longest
+# wait: a failing index must not block summaries.
 MANY = 100
 LONGEST_WAIT = timedelta(hours=1)
+# The policy field that excludes chats from search if it is False.
+CLOSES = "archive"
+
+
+def index_chats(*, chat_ids: Sequence[uuid.UUID]) -> None:
+    """Make the newest messages of chats searchable.
+
+    Most chats have nothing else to do. The others get a task each, so that one that fails or takes
+    long does not hold up the rest.
+    """
+    done: set[uuid.UUID] = set()
+    if settings.SPEED and not is_any_closed():
+        with archive.ONE_AT_A_TIME:
+            done = bulk_indexing.index_newest(chat_ids)
+    for chat_id in chat_ids:
+        if chat_id not in done:
+            queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
+    waiting = Branch.objects.filter(chat__in=done, summary_due_at__isnull=False)
+    for chat_id in waiting.filter(chat__active_branch=F("pk")).values_list("chat", flat=True):
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
+    if done and vectors.living():
+        for chat_id in done:
+            queue.enqueue(queue.EMBED_CHAT, chat_id=chat_id)
+
+
+def is_any_closed() -> bool:
+    """Return True if any policy closes the archive of its chats."""
+    policies = ContextPolicy.objects.filter(current__values__has_key=CLOSES)
+    return any(
+        values[CLOSES] is False for values in policies.values_list("current__values", flat=True)
+    )
 
 
 def index_chat(*, chat_id: uuid.UUID) -> None:
-    """Make what was said in a chat searchable; take it out where the policy closes the archive."""
+    """Make a chat's messages searchable, or remove them if the policy closes the archive."""
     chat = Chat.objects.filter(pk=chat_id).first()
     if chat is None or chat.temporary:
         return
@@ -25,7 +59,7 @@ def index_chat(*, chat_id: uuid.UUID) -> None:
     opened = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = opened.select_related(*related).first()
     if branch is not None:
-        # A reply asks for this without writing it down.
+        # A reply requests this without storing it.
         archive.mark_due(branch)
     archive.index_chat(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):
@@ -37,8 +71,8 @@ def index_chat(*, chat_id: uuid.UUID) -> None:
 def is_index_first(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Return True if an imported chat is indexed before its first summaries are written.
 
-    Summaries keep the processor busy for minutes, and until a message is indexed no question finds
-    it. A compaction that a person requested does not wait.
+    Summaries use the processor for minutes, and search cannot find a message before it is indexed.
+    A compaction that a person requested does not wait.
     """
     recent = ImportedChat.objects.filter(chat=chat_id, created_at__gt=now - LONGEST_WAIT)
     if not recent.exists():

@@ -1,8 +1,8 @@
-"""Compaction in the background: writes summaries when they are due, and puts them in force.
+"""Background compaction: write summaries when they are due, and publish them.
 
-Plan → claim → summarise → judge → keep → publish. No transaction is open while a model writes, and
-no reply waits for any of it. An attempt that failed is followed by the next rung of the engine's
-ladder, as a row of its own; when every rung has failed, the window keeps prompts below their limit.
+Plan → claim → summarise → check → store → publish. No transaction is open while a model writes, and
+no reply waits. After a failed attempt, the next rung of the engine's ladder gets a new row. If
+every rung fails, the window keeps prompts below their limit.
 """
 
 import logging
@@ -30,17 +30,17 @@ from contextpolicy.engine.ladder import Attempt, AttemptOutcome, next_rung
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
-# The most compactions of one task: the one that was due, and one that a person asked for meanwhile.
+# Maximum compactions of one task: a due one, and one requested by a person in the meantime.
 ROUNDS = 2
 
 
 def maintain(
     *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, clock: Clock | None = None
 ) -> None:
-    """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
+    """Prepare a summary if one is due or requested. A duplicate task finds the claim taken.
 
-    It also keeps a team's cap, and has what was said indexed for the search. `clock` is read
-    after each call to a model, which may take minutes; without one the time does not advance.
+    Also applies a team's cap and indexes the chat for search. `clock` is read after each model
+    call, which may take minutes. Without it the time does not advance.
     """
     clock = clock or (lambda: now)
     cap.keep(chat_id=chat_id, now=now)
@@ -55,7 +55,7 @@ def maintain(
 
 
 def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
-    """Do one compaction: down the ladder until a summary is kept, or nothing is left to try."""
+    """Do one compaction: try the rungs until a summary is stored or none is left."""
     if is_met(chat_id=chat_id, now=clock()):
         return
     if indexing.is_index_first(chat_id=chat_id, now=clock()):
@@ -73,14 +73,14 @@ def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
 
 
 def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
-    """Make the first attempt, and the following ones where it brings no summary."""
+    """Make the first attempt, and the following ones until one yields a summary."""
     attempts: list[Attempt] = []
     claimed: Claimed | None = first
     while claimed is not None:
         try:
             attempt, performed = prepare(claimed, counter=counter, clock=clock)
         except publish.ClaimLost:
-            logger.info("compaction %s was released meanwhile", claimed.row.pk)
+            logger.info("compaction %s lost its claim", claimed.row.pk)
             return
         except running.HandedBack:
             logger.info("compaction %s is handed back", claimed.row.pk)
@@ -96,7 +96,7 @@ def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Try to meet a request with the summary that is ready already, by putting it in force."""
+    """Try to fulfil a request by publishing the summary that is already prepared."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.asked_on(branch) if branch else None
@@ -113,7 +113,7 @@ def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
 def next_try(
     claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
 ) -> AttemptSpec | None:
-    """Return the attempt after these, or None: it is done, or only the window is left."""
+    """Return the next attempt; None if a summary was stored or no rung is left."""
     rung = next_rung(attempts)
     if rung is None or rung == "window":
         return None
@@ -121,7 +121,7 @@ def next_try(
     if rung == "smaller_source":
         limit = max(sum(message.tokens for message in claimed.plan.sources) // 2, 1)
     elif rung == "extractive":
-        # The extractive summary has no limit on its input: it takes the whole range.
+        # The extractive summary has no input limit, so it reads the whole range.
         limit = None
     return replace(
         claimed.attempt,
@@ -135,7 +135,7 @@ def next_try(
 def prepare(
     claimed: Claimed, *, counter: TokenCounter, clock: Clock
 ) -> tuple[Attempt, Performed | None]:
-    """Perform a claimed compaction, keep its result, and publish it if it is due already.
+    """Perform a claimed compaction, store its result, and publish it if it is due.
 
     Raises `ClaimLost`, after which nothing was written, and `HandedBack`.
     """
@@ -165,16 +165,16 @@ def prepare(
 
 
 def failed(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
-    """Book an attempt that brought no summary. Raises `ClaimLost`."""
+    """Record a failed attempt. Raises `ClaimLost`."""
     publish.fail(claimed=claimed, reason=reason, now=now)
     return Attempt(claimed.attempt.rung or "model", "failed", (reason,), now)
 
 
 def is_due(claimed: Claimed) -> bool:
-    """Tell whether the summary goes in force at once rather than at the high mark.
+    """Return True if the summary takes effect at once instead of at the high mark.
 
-    It does when a person asked for it, after the turn trigger, over the high mark, and when a
-    window already hides messages.
+    True for a person's request, after the turn trigger, over the high mark, and if a window already
+    leaves messages out.
     """
     if claimed.attempt.asked or claimed.plan.trigger == "turns":
         return True
@@ -190,14 +190,14 @@ def is_due(claimed: Claimed) -> bool:
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the claims of dead workers, and send overdue tasks again; return how many there were.
+    """Close the claims of dead workers and enqueue overdue tasks again.
 
-    Overdue tasks are those of requests that no worker began, and of summaries that wait for a
-    place.
+    Return the number of claims. Overdue are requests that no worker began, and summaries that wait
+    for a slot.
     """
     since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)
-    # Made distinct here: with DISTINCT the database walks through all branches.
+    # De-duplicated here: with DISTINCT the database scans all branches.
     chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.overdue())
     for chat_id in chats:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)

@@ -1,4 +1,4 @@
-"""Pauses of automatic compaction: after an undo, and after failures in a row."""
+"""Pauses of automatic compaction, after an undo or after consecutive failures."""
 
 from datetime import datetime, timedelta
 
@@ -23,25 +23,25 @@ from contextpolicy.engine.ladder import (
     model_breaker,
 )
 
-# Attempts that a breaker looks at: enough for its longest pause.
+# Number of attempts a circuit breaker considers: enough for its longest pause.
 LAST = 12
 MODEL_RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source")
-# Reasons of attempts that a person ended: no failures of the summariser.
+# Reasons of attempts that a person ended, which are not failures of the summariser.
 BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
 
 
 def attempts_on(branch: Branch) -> QuerySet[Compaction]:
-    """Return the finished attempts at summaries that count, newest first."""
+    """Return the finished summary attempts that count, newest first."""
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
-    # An attempt that was handed back by a worker that ended says nothing about the summariser.
+    # The worker of a handed-back attempt ended; the summariser did not fail.
     rows = rows.exclude(status=Compaction.Status.FAILED, reason=HANDED_BACK)
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 
 def as_attempt(row: Compaction) -> Attempt:
-    """Translate the row into an attempt of the engine's ladder."""
+    """Return the row as an attempt of the engine's ladder."""
     outcome: AttemptOutcome = "published"
     if row.reason in BY_PEOPLE:
         outcome = "stopped"
@@ -60,13 +60,16 @@ def newest(rows: QuerySet[Compaction]) -> list[Attempt]:
 
 
 def breaker_of(branch: Branch, *, choice: model_choice.ChosenModel, now: datetime) -> Breaker:
-    """Tell whether attempts rest on this branch; under another policy or model they begin anew."""
+    """Return the circuit breaker of this branch; another policy or model resets it."""
     rows = attempts_on(branch).filter(effective_policy=choice.effective)
     return breaker(newest(rows), now=now)
 
 
 def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
-    """Tell whether a summarising model rests; extractive summaries are written without it."""
+    """Return the circuit breaker of a summarising model.
+
+    Extractive summaries do not need the model.
+    """
     rows = attempts_on(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
     return model_breaker(newest(rows), now=now)
 
@@ -74,10 +77,10 @@ def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Break
 def may_go_on(
     branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan, now: datetime
 ) -> bool:
-    """Tell whether automatic compaction may work here, and end a pause whose time is over.
+    """Return True if automatic compaction may run here; ends a pause that has expired.
 
-    A pause after an undo lasts until someone resumes, for as long as the policy says, or until the
-    prompt no longer fits: over its limit, or kept below it only by a window.
+    A pause after an undo lasts until someone resumes, for the policy's period, or until the prompt
+    no longer fits: it is over its limit, or only a window keeps it below.
     """
     if not branch.compaction_paused:
         return True
@@ -95,7 +98,7 @@ def may_go_on(
 def no_longer_fits(
     branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan
 ) -> bool:
-    """Tell whether the prompt is over its limit, or only a window moved since keeps it below."""
+    """Return True if the prompt is over its limit, or only a later window keeps it below."""
     active, since = branch.active_compaction, branch.paused_at
     if active is not None and is_makeshift(active):
         moved = active.published_at
@@ -122,7 +125,7 @@ def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None
 
 @transaction.atomic
 def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
-    """Resume automatic compaction after an undo. Asking again changes nothing."""
+    """Resume automatic compaction after an undo. Repeating it changes nothing."""
     branch = active_branch(locked_chat(chat.pk))
     if branch.compaction_paused:
         end_pause(branch, reason="resumed", actor=actor, now=now)
@@ -132,7 +135,7 @@ def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
 
 @transaction.atomic
 def reset_breaker(*, chat: Chat, actor: str, now: datetime) -> Branch:
-    """Forget the failures so far: the next attempt begins at the model, at once."""
+    """Reset the failures, so that the next attempt calls the model at once."""
     branch = active_branch(locked_chat(chat.pk))
     branch.breaker_reset_at = now
     branch.save(update_fields=["breaker_reset_at"])

@@ -1,4 +1,4 @@
-"""Writes a summary, by a model or the extractive one, and judges it, outside any transaction."""
+"""Write a summary, with a model or extractively, and check it, outside transactions."""
 
 import asyncio
 import time
@@ -38,42 +38,45 @@ from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
-# In tokens: the frame of a summary that is merged; the limit of a request when none is known.
+# In tokens: the frame of a merged summary, and the default limit of a request.
 MERGE_FRAME = 24
 NO_LIMIT = 1 << 40
-# In tokens: the room for the thoughts of a model that reasons before it writes.
+# In tokens: extra output for a model that reasons before it writes.
 THOUGHTS = 4_000
-# A model reads so many chunks for one summary, the newest; older messages are extracted without it.
+# Maximum chunks a model reads for one summary, the newest ones. Older messages are extracted
+# without it.
 MOST_CHUNKS = 8
-# In characters: a message in a transcript is cut no shorter.
+# In characters: minimum length of a truncated message in a transcript.
 SHORTEST_CUT = 100
-# Called with a prompt before it is sent, and with what all so far were made of: it books the call
-# and renews the claim, or raises `ClaimLost`.
+# Called with a prompt before it is sent, and with the record of all requests so far. It records the
+# call and renews the claim, or raises `ClaimLost`.
 Renew = Callable[[str, CallRecord], None]
 
 
 @dataclass(slots=True)
 class Written:
-    """The summary that a summariser wrote; usage is that of all its calls."""
+    """The summary that a summariser wrote; usage is the total of all its calls."""
 
     text: str = ""
     finish: str = "stop"
     has_tool_calls: bool = False
     has_reasoning: bool = False
     usage: dict[str, int] = field(default_factory=dict)
-    # The SHA-256 of the body of each call, as it left.
+    # The provider reported no usage for one of the calls, so the total cost is unknown.
+    is_unreported: bool = False
+    # SHA-256 of each call's request body as sent.
     bodies: list[str] = field(default_factory=list)
     prompt_version: str = EXTRACTIVE_V6
 
     @property
     def is_sound(self) -> bool:
-        """True if it may be a part of a summary; the engine judges the whole."""
+        """True if the text can be part of a summary; the engine checks the whole."""
         return self.finish == "stop" and not self.has_tool_calls and bool(self.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """A summary and the verdict on it; `reasons` is empty when it may be used."""
+    """A summary and its check; `reasons` is empty if it is accepted."""
 
     written: Written
     reasons: tuple[str, ...]
@@ -85,7 +88,7 @@ class Performed:
 
 
 def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
-    """Summarise and judge. Raises `ProviderError`, and what `renew` raises."""
+    """Write and check a summary. Raises `ProviderError`, and the errors of `renew`."""
     begun = time.monotonic()
     if claimed.summariser is None:
         with alone:
@@ -120,9 +123,9 @@ def extract(
     sections: Sequence[str] = SECTIONS,
     cited: Sequence[Message] = (),
 ) -> str:
-    """Write an extractive summary without the demo model's accounts of its request.
+    """Write an extractive summary, without the demo model's descriptions of its request.
 
-    `cited`: the messages that the marks of `previous` name.
+    `cited`: the messages that the source marks of `previous` name.
     """
     quoted = [m for m in sources if is_quoted(m.role, text_of(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
@@ -138,12 +141,12 @@ def extract(
 
 
 def is_quoted(role: str, text: str) -> bool:
-    """Tell whether a summary has anything to keep of a message: not of the demo's accounts."""
+    """Return True if a summary can quote the message: not the demo model's descriptions."""
     return role == "user" or not is_own_account(text)
 
 
 def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter) -> Performed:
-    """Return the verdict on a summary that was begun at `begun` (monotonic), with its numbers."""
+    """Return the check of a summary that was begun at `begun` (monotonic), with its numbers."""
     judged = verdict(
         written.text,
         sources=claimed.plan.sources,
@@ -162,7 +165,7 @@ def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCou
         kept_facts=facts(claimed.plan.sources, claimed.plan.previous, written.text),
         lost=judged.lost,
         duration_ms=round((time.monotonic() - begun) * 1000),
-        cost=cost_of(claimed.summariser, written.usage),
+        cost=None if written.is_unreported else cost_of(claimed.summariser, written.usage),
     )
 
 
@@ -176,13 +179,13 @@ def facts(sources: Sequence[Message], previous: Summary | None, text: str) -> di
 
 
 def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
-    """Return what the calls cost by the model's prices; None without a price or usage."""
+    """Return the cost of the calls by the model's prices; None without a price or usage."""
     used = costs.used_of(usage)
     return costs.cost_of(used, spec.prices) if spec is not None and used is not None else None
 
 
 class Calls:
-    """The calls of one summary: one, or as many as it takes to read all sources, and to merge."""
+    """The calls of one summary: a single one, or several that read all sources and merge."""
 
     def __init__(
         self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter
@@ -192,6 +195,7 @@ class Calls:
         self.spec = spec
         self.renew = renew
         self.usage: dict[str, int] = {}
+        self.is_unreported = False
         self.bodies: list[str] = []
         self.sources = SummarySources(
             claimed.plan.sources,
@@ -205,22 +209,22 @@ class Calls:
         )
 
     def summarise(self) -> Written:
-        """Return the summary. An unsound part is returned in its place, and will be rejected."""
+        """Return the summary. An unsound part is returned as the summary, and is rejected later."""
         sources = self.claimed.plan.sources
         whole = SummaryCall(sources[0].seq, sources[-1].seq, is_last=True)
         return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
 
     def excess(self, call: SummaryCall) -> int:
-        """Return by how many tokens a request is over its limit; what is left is negative."""
+        """Return the tokens by which a request exceeds its limit; negative if it fits."""
         limit = self.claimed.readable
         asked = self.sources.request(call, self.record)
         return request_tokens(asked, counter=self.counter) - (NO_LIMIT if limit is None else limit)
 
     def in_chunks(self) -> Written:
-        """Summarise chunk by chunk, then merge neighbours until one summary is left."""
+        """Summarise in chunks, then merge neighbours until one summary is left."""
         plan, values = self.claimed.plan, self.claimed.values
         prior = plan.previous.tokens if plan.previous else 0
-        # A merge reads the summary so far beside its parts, a chunk does not.
+        # A merge also reads the previous summary; a chunk does not.
         room = max(-self.excess(SummaryCall()) - prior, 1)
         calls = map_reduce(
             plan.sources,
@@ -234,7 +238,7 @@ class Calls:
             ),
             most_chunks=MOST_CHUNKS,
         )
-        # By their places in the record.
+        # Indexes in the record.
         texts: list[int] = []
         if calls.before:
             most, sections = values.summary_max_tokens, headings_of(values)
@@ -246,7 +250,7 @@ class Calls:
             if not part.is_sound:
                 return part
             texts.append(self.kept(part.text))
-        # A single chunk still has to be merged with the summary so far.
+        # A single chunk still has to be merged with the previous summary.
         rounds = calls.rounds or (((0, 1),),)
         for merges in rounds[:-1]:
             merged: list[int] = []
@@ -259,19 +263,19 @@ class Calls:
         return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
     def kept(self, text: str) -> int:
-        """Keep a text that a later request takes; return its place."""
+        """Store a text for a later request; return its index."""
         self.record.texts.append(text)
         return len(self.record.texts) - 1
 
     def cut(self, call: SummaryCall) -> SummaryCall:
-        """Cut the messages of a call that are too large, until its request fits."""
+        """Truncate the largest messages of a call until its request fits."""
         most = call.max_chars
         if most is None or most < SHORTEST_CUT or self.excess(call) <= 0:
             return call
         return self.cut(replace(call, max_chars=most // 2))
 
     def ask(self, call: SummaryCall) -> Written:
-        """Make one call, booked first, under a renewed claim; usage adds up.
+        """Make one call, recorded first, under a renewed claim. Usage adds up.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
@@ -291,6 +295,8 @@ class Calls:
         )
         account = model_choice.account_for(self.spec)
         written = running.here.wait_for(answer(request, account=account), token=self.claimed.token)
+        self.is_unreported |= costs.used_of(written.usage) is None
+        written.is_unreported = self.is_unreported
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
         written.usage = dict(self.usage)
@@ -302,12 +308,12 @@ class Calls:
 
 
 def room_for_thoughts(taken: int, *, window: int | None) -> int:
-    """Return the tokens that a model may write beyond its summary; 0 if its window has no room."""
+    """Return the tokens for reasoning in addition to the summary; 0 if the window has no room."""
     return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 
 
 async def answer(request: ProviderRequest, *, account: Account) -> Written:
-    """Return what the summarising model says to one request. Raises `ProviderError`."""
+    """Return the summarising model's response to one request. Raises `ProviderError`."""
     provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     reply = ReplyCollector()
     try:
@@ -321,7 +327,7 @@ async def answer(request: ProviderRequest, *, account: Account) -> Written:
         raise reply.error
     return Written(
         text=str(reply.text),
-        # One that was cut is judged as any other that has no end.
+        # A truncated response is checked like any other without an end.
         finish="length" if reply.is_full else reply.reason,
         has_tool_calls=bool(reply.asked),
         has_reasoning=reply.reasoning.length > 0,

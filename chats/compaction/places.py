@@ -1,9 +1,9 @@
-"""Places for summaries: limits how many are written at once, and chooses whose comes next.
+"""Concurrency limits for summaries, and the choice of the next one.
 
-A person has a few places over all workers, so that a hundred chats of one delay no summary of
-another; a worker has as many as leave some of its threads to other work. A chat that finds no place
-is put off in the database, and each summary that ends calls the next one: of the people who wait,
-that of one who has the fewest summaries in the making.
+Each person has a few slots across all workers, so that one person's chats do not delay those of
+others. A worker has fewer slots than threads, which leaves some for other work. A chat without a
+slot is marked in the database. Each finished summary starts the next one: of a waiting person with
+the fewest summaries in progress.
 """
 
 import uuid
@@ -19,25 +19,25 @@ from django.db.models import F
 from chats.ground import leases, queue
 from chats.models import Branch, Chat, Compaction
 
-# The outcome written at the turn after which a summary was put off.
+# The outcome at the turn after which a summary was deferred.
 PUT_OFF = "put_off"
-# The most waiting branches that one choice reads.
+# Maximum number of waiting branches one choice reads.
 MOST = 1000
 
 
 def living() -> Any:
-    """Return the summaries that are being written, by workers that renew their claims."""
+    """Return the summaries in progress, whose workers renew their claims."""
     return Compaction.objects.filter(leases.held())
 
 
 def lock_owner(chat_id: uuid.UUID) -> None:
-    """Lock a chat's owner: before a branch of it, as who accepts a message to a team does."""
+    """Lock a chat's owner before a branch, in the same order as accepting a team message."""
     owner = Chat.objects.filter(pk=chat_id).values("owner")
     list(User.objects.select_for_update(no_key=True).filter(pk__in=owner).values_list("pk"))
 
 
 def has_place(branch: Branch) -> bool:
-    """Tell whether one more summary of this branch's owner may be written now.
+    """Return True if another summary of this branch's owner may be written now.
 
     The caller has locked the branch and its owner, so that two claims see each other.
     """
@@ -46,12 +46,12 @@ def has_place(branch: Branch) -> bool:
 
 
 def put_off(branch: Branch, *, now: datetime) -> None:
-    """Remember that a summary of this branch waits for a place, or for a worker."""
+    """Mark that a summary of this branch waits for a slot or a worker."""
     Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
 
 
 def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Put off a chat's active branch before anybody has checked whether a summary is due."""
+    """Defer a chat's active branch before checking whether a summary is due."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
         summary_due_at=now
@@ -59,14 +59,14 @@ def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def settle(branch: Branch) -> None:
-    """Note that the branch waits no longer: it has its place, or nothing is due any more."""
+    """Clear the mark: the branch has its slot, or no summary is due."""
     Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
 
 
 def call_next(*, now: datetime) -> None:
-    """Send the task of a chat that waits, because a place is free.
+    """Enqueue the task of a waiting chat, because a slot is free.
 
-    Meanwhile the chat waits behind all others.
+    This moves the chat to the end of the queue.
     """
     rows = list(waiting()[:MOST])
     if not rows:
@@ -83,13 +83,13 @@ def call_next(*, now: datetime) -> None:
 
 
 def waiting() -> Any:
-    """Return branch, chat and owner of each summary that waits, the longest wait first."""
+    """Return branch, chat and owner of each waiting summary, longest wait first."""
     rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
     return rows.values_list("pk", "chat", "chat__owner")
 
 
 def overdue() -> Iterator[Any]:
-    """Yield chats that nobody called for too long: of each person as many as there are places."""
+    """Yield chats that have waited too long: per person as many as there are slots."""
     since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
     for _, chat_id, owner in waiting().filter(summary_due_at__lt=since)[:MOST]:

@@ -1,4 +1,4 @@
-"""Decides what of a branch is folded next, or why nothing is; locks and writes nothing."""
+"""Decide which part of a branch to summarise next, or why none. Takes no lock, writes nothing."""
 
 import uuid
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
-# The most messages that one plan reads: many, so that a long chat is caught up in one step, and not
-# all, so that a worker's memory has a bound. Those beyond it wait for the next plan.
+# Maximum messages one plan reads. It is large, so that a long chat catches up in one step, and
+# bounds a worker's memory. The next plan reads the rest.
 MOST_MESSAGES = 20_000
-# A summary with more marks than this is far longer than any policy's limit.
+# A summary with more source marks is far longer than any policy's limit.
 MOST_CITED = 2_000
-# So many summaries after one that came late, the next one begins early.
+# For this many summaries after a late one, the next one begins early.
 REMEMBERED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """A person's request: fold what can be folded, or summarise the range of `compaction` anew.
+    """A person's request: summarise everything possible, or the range of `compaction` again.
 
-    `model` is the slug of another summariser, "" the extractive one, None the policy's own.
-    `after`: the branch's last turn when it was asked, as `Turn.accepted`.
+    `model`: the slug of another summariser, "" for the extractive one, None for the policy's.
+    `after`: the branch's last turn at the request, as `Turn.accepted`.
     """
 
     by: str
@@ -51,13 +51,13 @@ class CompactionRequest:
 
     @property
     def is_plain(self) -> bool:
-        """True if any summary of what can be folded will do."""
+        """True if any summary fulfils the request."""
         return not self.focus and self.model is None and not self.compaction
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpec:
-    """The specification of one attempt: its rung, and what the earlier ones taught."""
+    """One attempt: its rung, and the results of earlier attempts."""
 
     number: int = 1
     rung: Rung | None = None
@@ -67,26 +67,26 @@ class AttemptSpec:
 
 
 def active_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch with what is in force on it."""
+    """Return the chat's active branch with its active compaction loaded."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
 
 
 def asked_on(branch: Branch) -> CompactionRequest | None:
-    """Return what a person asked for on this branch and no worker has begun."""
+    """Return a person's request on this branch that no worker has begun."""
     return CompactionRequest(**branch.asked) if branch.asked else None
 
 
 def seen_of(branch: Branch) -> tuple[Any, ...]:
-    """Return what a plan is made of, apart from the messages, which only grow."""
+    """Return the state that a plan depends on, apart from the messages, which are only appended."""
     return (branch.pk, branch.active_compaction_id, branch.context_revision, branch.asked)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimDraft:
-    """A draft of a claim on a branch as it was read (`seen`), or the reason why nothing is due.
+    """A draft of a claim on a branch as it was read (`seen`), or the reason why none is due.
 
-    Without a `choice` no model can reply in the chat at all.
+    Without a `choice`, no model can reply in the chat.
     """
 
     seen: tuple[Any, ...]
@@ -96,7 +96,7 @@ class ClaimDraft:
     reason: str = ""
     summariser: ModelSpec | None = None
     readable: int | None = None
-    # The messages that the marks of the previous summary name.
+    # The messages that the source marks of the previous summary name.
     cited: tuple[engine.Message, ...] = ()
     zone: str = ""
 
@@ -104,7 +104,7 @@ class ClaimDraft:
 def draft_for(
     chat_id: uuid.UUID, *, attempt: AttemptSpec | None, counter: TokenCounter, now: datetime
 ) -> ClaimDraft | None:
-    """Plan the next compaction of the chat's active branch; locks and writes nothing."""
+    """Plan the next compaction of the chat's active branch. Takes no lock, writes nothing."""
     branch = active_branch(chat_id)
     if branch is None:
         return None
@@ -121,7 +121,7 @@ def draft_for(
     asked = attempt.asked
     if is_being_written(branch):
         return ClaimDraft(seen, attempt, choice, reason="in_the_making")
-    # A ladder that has begun is tried to its end: its last rung needs no model and rarely fails.
+    # Later rungs always run: the last one needs no model and rarely fails.
     is_first = not attempt.rung
     if asked is None and is_first and pauses.breaker_of(branch, choice=choice, now=now).is_open:
         return ClaimDraft(seen, attempt, choice, reason="breaker_open")
@@ -150,9 +150,9 @@ def draft_for(
 def cited_by(
     summary: engine.Summary | None, *, branch: Branch, counter: TokenCounter, zone: str
 ) -> tuple[engine.Message, ...]:
-    """Return the messages that the marks of a summary name, at most `MOST_CITED`, ascending.
+    """Return the messages that the source marks of a summary name, at most `MOST_CITED`, ascending.
 
-    They tell the authors and the days of sentences that a new summary carries over.
+    They give the authors and days of sentences that a new summary keeps.
     """
     if summary is None:
         return ()
@@ -163,7 +163,7 @@ def cited_by(
 
 
 def is_being_written(branch: Branch) -> bool:
-    """Tell whether a living worker writes a summary of this branch."""
+    """Return True if a living worker is writing a summary of this branch."""
     rows = branch.compactions.filter(status=Compaction.Status.PREPARING)
     return rows.filter(leases.held()).exists()
 
@@ -181,7 +181,7 @@ def find_summariser(
 def first_rung(
     branch: Branch, *, summariser: ModelSpec | None, asked: CompactionRequest | None, now: datetime
 ) -> Rung:
-    """Return where the ladder begins: at the model, unless it failed repeatedly just now."""
+    """Return the first rung: the model, unless it failed repeatedly just now."""
     if summariser is None:
         return "extractive"
     is_paused = pauses.model_breaker_of(branch, model_name=summariser.name, now=now).is_open
@@ -191,9 +191,9 @@ def first_rung(
 def readable_by(
     summariser: ModelSpec | None, *, branch: Branch, values: PolicyValues
 ) -> int | None:
-    """Return how many tokens a whole request to the summariser may have, in our count.
+    """Return the maximum tokens of a request to the summariser, in our count.
 
-    The limits of the summariser and the policy count. None: no model is asked.
+    The limits of the model and the policy apply. None: no model is called.
     """
     if summariser is None:
         return None
@@ -208,7 +208,7 @@ def plan_for(
     attempt: AttemptSpec,
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
-    """Let the engine plan with the finished turns after the summary in force."""
+    """Plan with the finished turns after the active summary."""
     if attempt.asked and attempt.asked.compaction:
         zone = composition.zone_for(branch, values=choice.values)
         return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter, zone=zone)
@@ -236,7 +236,7 @@ def plan_for(
 
 
 def came_late(branch: Branch) -> bool:
-    """Tell whether a window had to move before one of the last few summaries was ready."""
+    """Return True if a window moved before one of the last few summaries was ready."""
     if is_makeshift(branch.active_compaction):
         return True
     summaries = branch.compactions.filter(
@@ -249,7 +249,7 @@ def came_late(branch: Branch) -> bool:
 def plan_rerun(
     branch: Branch, *, compaction: str, counter: TokenCounter, zone: str = ""
 ) -> CompactionPlan | NotNeeded:
-    """Plan to summarise the originals under the summary in force anew, without it."""
+    """Plan to summarise the originals of the active summary again, without that summary."""
     row = summary_of(branch.active_compaction)
     if row is None or str(row.pk) != compaction:
         return NotNeeded("nothing_to_fold")
@@ -259,10 +259,10 @@ def plan_rerun(
 
 
 def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan) -> bool:
-    """Tell whether the prompt has grown enough since the last compaction by the token marks.
+    """Return True if the prompt has grown enough since the last compaction, by the token marks.
 
-    Under another policy or another model (which is part of the effective policy), and while a long
-    chat is being caught up, a compaction is always worth it.
+    Always True under another policy or model (which is part of the effective policy), and while a
+    long chat catches up.
     """
     last = summary_of(branch.active_compaction)
     if plan.trigger != "prepare" or last is None or not last.tokens_after:
@@ -283,15 +283,15 @@ def finished(
 ) -> tuple[engine.Message, ...]:
     """Return the oldest messages after `after` that belong to no unfinished turn.
 
-    They have their days in a `zone`.
+    Their days are in `zone`.
     """
     unfinished = Turn.objects.filter(
         branch=branch, status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING]
     )
-    # By the turns' ids: a join would walk every message of the branch.
+    # By turn ids: a join would scan every message of the branch.
     ids = list(unfinished.values_list("pk", flat=True))
     taken = Message.objects.filter(turn__in=ids, seq__isnull=False)
-    # A turn that replies again, or to the results of tools, has its question from an earlier one.
+    # A regenerated turn, or one that answers tool results, has the question of an earlier turn.
     firsts = (
         taken.aggregate(first=Min("seq"))["first"],
         unfinished.aggregate(first=Min("trigger__seq"))["first"],
@@ -302,7 +302,7 @@ def finished(
 
 
 def tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the tokens of the messages that a plan could not read, because there are too many."""
+    """Return the tokens of the messages beyond the limit of a plan."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.on_path(branch, after=looked_at[-1].seq, before=branch.last_seq + 1)

@@ -1,4 +1,4 @@
-"""The sources of each line of a summary: its source marks, checked against its messages."""
+"""The sources of each line of a summary: its source marks, validated against its messages."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from contextpolicy.engine.compaction import CompactionPlan
 
 
 def proven(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
-    """Return the sections of a summary's text, each bullet with the ids of its source messages.
+    """Return the sections of a summary, each bullet with the ids of its source messages.
 
-    A mark that names no message the summary was made of goes to `invalid`; a bullet without any
-    valid source is `unsupported`.
+    Marks that name no covered message go to `invalid`. A bullet without a valid source is
+    `unsupported`.
     """
     return checked(
         sections_of(text),
@@ -31,7 +31,7 @@ def checked(
     exceptions: tuple[int, ...],
     branch: Branch,
 ) -> list[dict[str, Any]]:
-    """Return the sections with their marks compared with the range and its exceptions."""
+    """Return the sections with their marks validated against the range and its exceptions."""
     bullets = [bullet for section in sections for bullet in section["bullets"]]
     named = {seq for bullet in bullets for seq in bullet["sources"]}
     covered = {seq for seq in named if first <= seq <= last} - set(exceptions)

@@ -1,4 +1,4 @@
-"""Stores a finished summary, and puts it in force by compare-and-swap."""
+"""Store a finished summary, and publish it by compare-and-swap."""
 
 import uuid
 from dataclasses import asdict
@@ -25,16 +25,16 @@ from contextpolicy.engine.ladder import judged
 
 
 class ClaimLost(Exception):
-    """The attempt was released as dead meanwhile: write nothing."""
+    """The attempt was released as dead in the meantime: write nothing."""
 
 
 def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
-    """Keep an accepted summary as prepared, or the attempt as rejected. Return True when prepared.
+    """Store an accepted summary as prepared, or the attempt as rejected. Return True if prepared.
 
-    Raises `ClaimLost` when the claim is no longer this process's.
+    Raises `ClaimLost` if this process no longer holds the claim.
     """
     written = performed.written
-    # Everything that is read and counted for the row is done before the lock.
+    # Everything for the row is read and counted before the lock.
     result = numbers_of(claimed, performed)
     if performed.reasons:
         end_attempt(
@@ -66,7 +66,7 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
 
 
 def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
-    """Return what the attempt cost and what it would free, whether or not it is kept."""
+    """Return the cost of the attempt and the tokens it would free, accepted or not."""
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
     freed += previous.tokens if previous else 0
@@ -84,7 +84,7 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
 
 
 def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
-    """Return `insufficient` if even this summary leaves the prompt over the low mark, else ""."""
+    """Return `insufficient` if this summary leaves the prompt over the low mark, else ""."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
     factor = composition.calibration_of(claimed.row.branch, model=model) if model else 1.0
@@ -101,25 +101,25 @@ def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
 def end_attempt(
     claimed: Claimed, *, status: str, reason: str, now: datetime, **values: Any
 ) -> None:
-    """Book an attempt that brought no summary. Raises `ClaimLost`."""
+    """Record an attempt without a summary. Raises `ClaimLost`."""
     check_claim(claimed)
     close(row=claimed.row, status=status, reason=reason, now=now, **values)
 
 
 def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
-    """Book an attempt that failed. Raises `ClaimLost`."""
+    """Record a failed attempt. Raises `ClaimLost`."""
     end_attempt(claimed, status=Compaction.Status.FAILED, reason=reason, now=now)
 
 
 @transaction.atomic
 def hand_back(*, claimed: Claimed, now: datetime) -> None:
-    """End an attempt because its process ends, and ask the next worker for it.
+    """End an attempt because its process ends, and request it from the next worker.
 
     Raises `ClaimLost`.
     """
     branch = locked_branch(claimed.row.branch_id)
     fail(claimed=claimed, reason=HANDED_BACK, now=now)
-    # A person's request is asked again with the same wishes.
+    # A person's request is repeated with the same options.
     if asked := claimed.attempt.asked:
         Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
     places.put_off(branch, now=now)
@@ -127,7 +127,7 @@ def hand_back(*, claimed: Claimed, now: datetime) -> None:
 
 
 def check_claim(claimed: Claimed) -> None:
-    """Lock the attempt's row. Raises `ClaimLost` unless it still carries this process's token."""
+    """Lock the attempt's row. Raises `ClaimLost` unless it still has this process's token."""
     mine = Compaction.objects.select_for_update(no_key=True).filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
@@ -136,17 +136,17 @@ def check_claim(claimed: Claimed) -> None:
 
 
 def renew_all(tokens: dict[uuid.UUID, str]) -> None:
-    """Extend claims, given as tokens by row; a claim that was lost stays lost."""
+    """Extend claims, given as tokens by row; a lost claim stays lost."""
     claims = Compaction.objects.filter(pk__in=tokens, lease_token__in=tokens.values())
     claims.filter(status=Compaction.Status.PREPARING).update(lease_until=leases.until())
 
 
 @transaction.atomic
 def renew(claimed: Claimed, prompt: str, record: CallRecord) -> None:
-    """Book a call that is about to be made, and extend the claim. Raises `ClaimLost`.
+    """Record a call before it is made, and extend the claim. Raises `ClaimLost`.
 
-    `record`: what this request and those before it are made of.
-    Only this process books calls here, so the row has the last one whoever ends the attempt.
+    `record`: the parts of this request and earlier ones. Only this process records calls here, so
+    the row is complete, whoever ends the attempt.
     """
     mine = Compaction.objects.filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
@@ -160,9 +160,9 @@ def renew(claimed: Claimed, prompt: str, record: CallRecord) -> None:
 
 @transaction.atomic
 def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
-    """Put the branch's prepared summary in force; return whether that was done.
+    """Publish the branch's prepared summary; return True if published.
 
-    It is not done when there is none, when it was overtaken, or while it waits for approval.
+    False if there is none, if it is outdated, or while it waits for approval.
     """
     branch = locked_branch(branch_id)
     rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
@@ -171,11 +171,10 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
 
 
 def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
-    """Put a prepared row in force on its locked branch; return False if it was overtaken.
+    """Publish a prepared row on its locked branch; return False if it is outdated.
 
-    It is overtaken when the summary that it was planned on is no longer the one in force, when the
-    messages under it changed (the context revision), or when one of them was withdrawn. A window
-    that was published meanwhile does none of that.
+    It is outdated if another summary became active since the plan, if its messages changed (context
+    revision), or if one was withdrawn. A window published in the meantime does not matter.
     """
     active = branch.active_compaction
     base = summary_of(active)
@@ -191,6 +190,6 @@ def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bo
     coverage.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
     failpoint("in_publication")
     record("compaction.published", row=row, now=now, actor=actor)
-    # What is summarised now is read at once, while it is still in the server's memory.
+    # Prefill now, while the previous prefix is still in the server's memory.
     readings.hasten(branch.chat_id, now=now)
     return True

@@ -1,7 +1,7 @@
-"""Builds the requests for a summary again, from rows, and compares each with its commitment.
+"""Rebuild the requests for a summary from rows, and compare each with its commitment.
 
-Of summaries that were read in parts, or written a second time, before the texts between were kept,
-the commitments alone are left.
+Older summaries did not store intermediate texts. If such a summary took several calls or attempts,
+only its commitments remain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from django.db.models import Q
+from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
 from chats.compaction.plan import cited_by
@@ -38,39 +39,38 @@ from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
 
 SUMMARY_FAULTS = {
-    "none": "No model was asked: this was written by rule.",
-    "erased": "A part of this request was erased, so it cannot be built again.",
-    "parts": (
-        "This summary was read in parts, or written a second time, when the texts in between were "
-        "not kept yet. So its requests cannot be built again; the ledger's commitments to them "
-        "stand."
+    "none": gettext_noop("No model was called. This summary is extractive."),
+    "erased": gettext_noop("A part of this request was erased, so it cannot be rebuilt."),
+    "parts": gettext_noop(
+        "This summary took several calls at a time when intermediate texts were not stored. Its "
+        "requests cannot be rebuilt; their commitments in the ledger remain valid."
     ),
-    "differs": (
-        "What is stored now gives another request than the one that was sent: something was "
-        "changed behind the product's back. Verify the ledger."
+    "differs": gettext_noop(
+        "The stored data gives a different request from the one that was sent, so data was changed"
+        " outside the product. Verify the ledger."
     ),
 }
 COUNTER = ApproximateCounter()
-# The digits of the number of a call.
+# Maximum digits of a call's number.
 DIGITS = 4
 
 
 class NoSuchCall(Refusal):
-    """A summary had fewer calls than the number that is asked for."""
+    """The summary has no call with this number."""
 
     code = "no_such_call"
     status = 404
-    sentence = "This summary has no call of this number. They are counted from 1."
+    sentence = gettext_noop("This summary has no call with this number. Calls are counted from 1.")
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A request for a summary; `fault`: `none`, `erased`, `parts` or `differs`, empty when sound.
+    """A rebuilt request for a summary; `fault` is `none`, `erased`, `parts`, `differs` or empty.
 
-    `none`: no model was asked. It is the call `number` of `calls`, with its commitment.
-    `body_sha256`: of the bytes that left; empty where none is kept. `file`: the body, as it went
-    where that is known; empty where it cannot be given whole. `pieces`: what each message is made
-    of. `lines` and `prefix`: beside the call before, where that was asked for.
+    `none`: no model was called. An empty `fault` means sound. It is call `number` of `calls`, with
+    its commitment. `body_sha256`: of the request body as sent; empty if not stored. `file`: the
+    body as sent if known; empty if incomplete. `pieces`: the parts of each message. `lines` and
+    `prefix`: comparison with the previous call, if requested.
     """
 
     messages: tuple[WireMessage, ...] = ()
@@ -82,7 +82,7 @@ class SummaryRequest:
     body: BodyCheck = "unknown"
     file: str = ""
     is_anthropic: bool = False
-    # The output limit of the call, in tokens; 0 where there is a fault.
+    # The output limit of the call in tokens; 0 with a fault.
     max_output_tokens: int = 0
     pieces: Sequence[Sequence[Segment]] = ()
     lines: Sequence[SentLine] = ()
@@ -90,32 +90,32 @@ class SummaryRequest:
 
     @property
     def body_words(self) -> str:
-        """Say whether the body is the one that left."""
-        return BODIES[self.body]
+        """Describe whether the body equals the one that was sent."""
+        return gettext(BODIES[self.body])
 
     @property
     def reason(self) -> str:
-        """Say why it is not what was sent; empty when it is."""
-        return SUMMARY_FAULTS.get(self.fault, "")
+        """Describe why the request differs from the one sent; empty if it is sound."""
+        return gettext(SUMMARY_FAULTS.get(self.fault, ""))
 
     @property
     def before(self) -> int:
-        """The number of the call before; 0 without one."""
+        """The number of the previous call; 0 without one."""
         return self.number - 1
 
     @property
     def after(self) -> int:
-        """The number of the call after; 0 without one."""
+        """The number of the next call; 0 without one."""
         return self.number + 1 if self.number < self.calls else 0
 
 
 def summary_request_of(
     row: Compaction, *, number: int = 1, sees_hidden: bool = False
 ) -> SummaryRequest:
-    """Build the request of a call of a summary again; the ledger's commitment tells if it is it.
+    """Rebuild the request of a summary's call and check it against the ledger's commitment.
 
-    Calls are counted from 1. The policy's own instruction is named by its length where the policy
-    hides its texts, unless the reader `sees_hidden`. Raises `NoSuchCall`.
+    Calls are counted from 1. If the policy hides its texts, its instruction is replaced by its
+    length, unless the reader `sees_hidden`. Raises `NoSuchCall`.
     """
     if not 1 <= number <= max(len(row.calls), 1):
         raise NoSuchCall
@@ -132,7 +132,7 @@ def summary_request_of(
     messages = sources.request(call, record) if call else ()
     if call is None or not holds(found.commitment, prompt_json(messages, ()), salt=row.salt):
         return replace(found, fault="differs" if is_known(row) else "parts")
-    # A call that brought no answer has no hash; it was the last one.
+    # A call without a response has no hash; it was the last one.
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
     model = model_of(row)
@@ -142,7 +142,7 @@ def summary_request_of(
     file = next((text for text in made if text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
     if own and values.hide_system_text and not sees_hidden:
-        told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
+        told = f"(The policy hides its instruction of {len(own):,} characters.)"
         hiding = replace(sources, values=replace(values, summary_instruction=told))
         messages, file = hiding.request(call, record), ""
     instruction = messages[0].content
@@ -162,9 +162,9 @@ def summary_request_of(
 def beside_the_call_before(
     row: Compaction, *, number: int = 1, sees_hidden: bool = False
 ) -> SummaryRequest:
-    """Return the request of a call, its messages beside those of the call before.
+    """Return the request of a call, with its messages compared with the previous call.
 
-    Without one that can be built again every message is new. Raises `NoSuchCall`.
+    If that one cannot be rebuilt, every message counts as new. Raises `NoSuchCall`.
     """
     found = summary_request_of(row, number=number, sees_hidden=sees_hidden)
     if found.fault:
@@ -181,7 +181,7 @@ def beside_the_call_before(
 
 
 def shared(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
-    """Return the beginning that a request shares with the one before."""
+    """Return the prefix that a request shares with the previous one."""
     pairs = zip(found.messages, old, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     tokens = sum(piece.tokens for pieces in found.pieces[:same] for piece in pieces)
@@ -190,15 +190,15 @@ def shared(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
 
 
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
-    """Return the request of the call for a summary before this one, if there was any.
+    """Return the request of the previous summary call, if there was one.
 
-    That is the one before of the same summary, else the last one that was asked for on its branch,
-    else of the summary that it goes on from.
+    This is the previous call of the same summary, else the last call on its branch, else the last
+    call of the summary it continues.
     """
     if number > 1:
         return summary_request_of(row, number=number - 1, sees_hidden=sees_hidden)
     asked = Compaction.objects.exclude(calls=[]).order_by("-created_at", "-attempt")
-    # Two attempts may be of one moment.
+    # Two attempts can have the same time.
     sooner = Q(created_at__lt=row.created_at)
     sooner |= Q(created_at=row.created_at, attempt__lt=row.attempt)
     earlier = asked.filter(sooner, branch=row.branch).first() or row.previous
@@ -215,19 +215,19 @@ def summary_file(found: SummaryRequest, *, form: str) -> RequestFile:
 
 
 def number_in(text: str, row: Compaction) -> int:
-    """Return the number of the call that an address names; the first one's if it names none."""
+    """Return the number of the call in a URL; the first one's without a number."""
     named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
     return named if 1 <= named <= len(row.calls) else 1
 
 
 def sources_of(row: Compaction, previous: Compaction | None, *, zone: str) -> SummarySources:
-    """Return the sources of a summary: the messages of its range that it replaced first.
+    """Return the sources of a summary: the messages that it was the first to cover.
 
-    They have their days in a `zone`.
+    Their days are in `zone`.
     """
     rows = history.on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     if previous:
-        # What the summary before passed over, say a message that was pinned then.
+        # Messages that the previous summary excluded, such as one that was pinned then.
         new = Q(seq__gt=previous.to_seq) | Q(seq__in=previous.exceptions)
         rows = rows.filter(new)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
@@ -242,19 +242,19 @@ def sources_of(row: Compaction, previous: Compaction | None, *, zone: str) -> Su
 
 
 def record_of(row: Compaction) -> CallRecord:
-    """Return what the calls of a summary were made of; of older ones, that one call read all."""
+    """Return the record of a summary's calls; older ones have one call that read everything."""
     if row.made_of:
         return CallRecord.from_stored(row.made_of)
     return CallRecord(calls=[SummaryCall(row.from_seq, row.to_seq, is_last=True)])
 
 
 def is_known(row: Compaction) -> bool:
-    """Tell whether all that a summary's requests were made of is kept."""
+    """Return True if all parts of a summary's requests are stored."""
     return bool(row.made_of) or (len(row.calls) == 1 and row.rung == "model")
 
 
 def model_of(row: Compaction) -> ModelSpec | None:
-    """Return the model that wrote a summary, if there is one of its name."""
+    """Return the model that wrote a summary, if a model of that name exists."""
     return ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
 
 
@@ -265,7 +265,7 @@ def bodies(
     max_output_tokens: int,
     model: ModelSpec | None,
 ) -> Iterator[str]:
-    """Yield the body of a request for a summary in each form that its server may take."""
+    """Yield the body of a summary request in each form that its server may accept."""
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,

@@ -1,8 +1,8 @@
-"""The summaries that this process is writing: renews their claims, and hands them back at its end.
+"""The summaries this process is writing: renew their claims, and hand them back on shutdown.
 
-Each is written in a thread of its own, which waits for a model most of the time. One more thread
-renews all claims on its own timer, whether or not a model says anything. A process that ends
-cancels the calls that wait for a model: the next worker writes those summaries anew.
+Each runs in a separate thread, which waits for a model most of the time. One more thread renews all
+claims on a timer. A process that ends cancels its model calls, and the next worker starts those
+summaries again.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class HandedBack(Exception):
 
 @dataclass(slots=True)
 class Writing:
-    """A summary that is being written: its row, its claim's token, and how to stop its call."""
+    """A summary in progress: its row, its claim's token, and how to cancel its call."""
 
     row_id: uuid.UUID
     token: str
@@ -39,7 +39,7 @@ class Writing:
 
 
 class Summaries:
-    """The summaries that this process writes; `most` is None where nothing else runs in it."""
+    """The summaries that this process writes; `most` is None if it runs nothing else."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -50,7 +50,10 @@ class Summaries:
 
     @contextmanager
     def place(self) -> Iterator[bool]:
-        """Take a place for one more summary until the block ends; False where none is free."""
+        """Reserve a slot for one more summary until the block ends.
+
+        Yields False if none is free.
+        """
         with self.lock:
             is_free = not self.closing and (self.most is None or self.taken < self.most)
             self.taken += is_free
@@ -72,10 +75,10 @@ class Summaries:
                 del self.writing[token]
 
     def wait_for(self, work: Coroutine[Any, Any, Result], *, token: str) -> Result:
-        """Run the work in a loop of its own and return its result.
+        """Run the work in a new event loop and return its result.
 
-        Raises `HandedBack` when the process ends. The database connection is returned first: a pool
-        has fewer connections than there are threads here.
+        Raises `HandedBack` on shutdown. The database connection is returned first, because a pool
+        has fewer connections than there are threads.
         """
         databases.give_back()
         writing = self.writing.get(token)
@@ -100,17 +103,17 @@ class Summaries:
                     writing.cancel = None
 
     def hand_back(self) -> None:
-        """Cancel every call to a model; nothing is begun from now on."""
+        """Cancel every model call; nothing starts from now on."""
         with self.lock:
             self.closing = True
             for writing in self.writing.values():
                 if writing.cancel:
-                    # A loop that is closed has its result already.
+                    # A closed loop already has its result.
                     with suppress(RuntimeError):
                         writing.cancel()
 
     def keep_leases(self, renew: Renew) -> threading.Thread:
-        """Renew all claims again and again, in a thread that ends with the process."""
+        """Renew all claims periodically, in a thread that ends with the process."""
         keeper = threading.Thread(target=self.beat, args=(renew,), name="claims", daemon=True)
         keeper.start()
         return keeper
@@ -118,8 +121,8 @@ class Summaries:
     def beat(self, renew: Renew) -> None:
         """Call `renew` with the tokens of all claims, by row, at every heartbeat.
 
-        A database that cannot be reached is tried again at the next heartbeat; an attempt whose
-        claim was lost learns of it at its next write.
+        If the database is unreachable, the next heartbeat retries. An attempt with a lost claim
+        notices at its next write.
         """
         while True:
             time.sleep(settings.HEARTBEAT_EVERY)
@@ -130,7 +133,9 @@ class Summaries:
             try:
                 renew(tokens)
             except DatabaseError as error:
-                logger.warning("%d summaries: no beat: %s", len(tokens), type(error).__name__)
+                logger.warning(
+                    "heartbeat for %d summaries failed: %s", len(tokens), type(error).__name__
+                )
             finally:
                 close_old_connections()
 

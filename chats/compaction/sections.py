@@ -13,8 +13,8 @@ BULLET = re.compile(r"^\s*[-*•]\s+(.+)$")
 def sections_of(text: str) -> list[dict[str, Any]]:
     """Return `[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
 
-    A bullet with several claims becomes one for each, with its author and its day. Lines that are
-    neither heading nor bullet continue the bullet before them.
+    A bullet with several claims yields one for each, with its author and day. Lines that are
+    neither heading nor bullet continue the previous bullet.
     """
     sections: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -32,7 +32,7 @@ def sections_of(text: str) -> list[dict[str, Any]]:
 
 
 def bullets_of(text: str) -> list[dict[str, Any]]:
-    """Split a bullet into its claims: the words of each, and the seqs of its sources."""
+    """Split a bullet into its claims: the text of each, and the seqs of its sources."""
     return [
         {"text": f"{claim.label}{claim.text}", "sources": list(claim.sources)}
         for claim in claims_in(text)

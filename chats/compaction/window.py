@@ -1,4 +1,4 @@
-"""The never-wait window: history leaves the prompt in one batch, as a row, without a model."""
+"""The window: history leaves the prompt in one batch, as a row, without a model or a wait."""
 
 import uuid
 from datetime import datetime
@@ -7,20 +7,21 @@ from django.db import transaction
 
 from chats.compaction.coverage import settle, summary_of
 from chats.memory import archive
-from chats.models import Compaction
+from chats.models import Branch, Compaction
 from chats.prompt.composition import Move, calibration_of
+from chats.prompt.widening import WIDENED
 from chats.record.locking import locked_branch
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.policy import from_json
 from contextpolicy.engine.window import MoveReason
 
-# The reason of a window that no prompt moved: its chat had more messages than its team's cap.
+# Reason of a window that was moved by a team's message cap, not by a prompt.
 CAP: MoveReason = "cap"
 
 
 def is_makeshift(active: Compaction | None) -> bool:
-    """Tell whether a window is in force that a prompt needed because no summary was ready."""
+    """Return True if the active window exists because no summary was ready."""
     return active is not None and active.kind == Compaction.Kind.WINDOW and active.reason != CAP
 
 
@@ -28,12 +29,20 @@ def is_makeshift(active: Compaction | None) -> bool:
 def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | None:
     """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
 
-    The summary in force stays in force under it. Returns None if the branch already leaves out as
-    much. Whoever calls it has the model server read the prompt that follows.
+    The active summary stays active below it. A widening move leaves out less than the previous
+    window; if nothing is left out, the window ends and the summary is returned. Returns None if the
+    branch already leaves out as much, or if the window to widen is gone. The caller starts the
+    prefill of the next prompt.
     """
     branch = locked_branch(branch_id)
     active = branch.active_compaction
-    if active is not None and active.to_seq >= move.needed.to_seq:
+    if move.needed.reason == WIDENED:
+        if not is_makeshift(active) or active is None or active.to_seq <= move.needed.to_seq:
+            return None
+        base = summary_of(active)
+        if move.needed.to_seq <= (base.to_seq if base else 0):
+            return lift(branch, now=now)
+    elif active is not None and active.to_seq >= move.needed.to_seq:
         return None
     row = hide(
         Compaction(
@@ -56,11 +65,30 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     return row
 
 
-def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -> Compaction | None:
-    """Put the window over a new summary once more, if too much to be sent comes after the summary.
+def lift(branch: Branch, *, now: datetime) -> Compaction | None:
+    """End the active window on a locked branch: everything after its summary is sent again."""
+    active = branch.active_compaction
+    if active is None:
+        return None
+    branch.active_compaction = active.base
+    branch.save(update_fields=["active_compaction"])
+    settle(active, active.base)
+    archive.catch_up(branch)
+    ledger.record(
+        "window.lifted",
+        actor="worker",
+        now=now,
+        chat_id=branch.chat_id,
+        data={"compaction": str(active.pk), "from_seq": active.from_seq, "to_seq": active.to_seq},
+    )
+    return active.base
 
-    A chat that takes several summaries to catch up keeps its window meanwhile: without it the next
-    prompt would have to move it to the same place again. One that a team's cap moved stays always.
+
+def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -> Compaction | None:
+    """Keep the window over a new summary if too much follows the summary to be sent.
+
+    A chat that takes several summaries to catch up keeps its window. Without it, the next prompt
+    would move it to the same place again. A window of a team's cap always stays.
     """
     if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return None
@@ -88,7 +116,7 @@ def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -
 
 
 def hide(row: Compaction, *, now: datetime) -> Compaction:
-    """Store a window from behind its summary to `to_seq`, as published, with its event."""
+    """Store a published window from the end of its summary to `to_seq`, with its event."""
     row.kind, row.status = Compaction.Kind.WINDOW, Compaction.Status.PUBLISHED
     row.trigger = "window"
     row.from_seq = (row.base.to_seq if row.base else 0) + 1

@@ -1,1 +1,1 @@
-"""Counts what the ledger tells: sums of each day, and the balance of each compaction."""
+"""Statistics from the ledger: daily totals, and the balance of each compaction."""

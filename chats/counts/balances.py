@@ -1,4 +1,4 @@
-"""Reads balances: what compactions cost, what they saved, and what their cache breaks cost."""
+"""Balances: cost of compactions, their savings, and the cost of the cache breaks they caused."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,24 +6,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Count, Q, Sum
+from django.utils.translation import gettext
 
 from chats.models import Chat, Compaction, CompactionBalance, DailyCount
 from contextpolicy.engine.costs import Money
+from contextpolicy.wording import join_items
 
-# The newest compactions of a chat whose balances are listed.
+# Number of newest compactions listed per chat.
 LISTED = 100
 COUNTED = ("calls", "unreported", "saved_tokens", "lost_tokens")
 EFFECTS = (*COUNTED, "saved", "saved_unpriced", "lost", "lost_unpriced")
-# Of a summary that a model was asked for; the built-in extractor and windows cost nothing.
+# Summaries requested from a model. The built-in extractor and windows are free.
 ASKED = ~Q(calls=[]) | Q(cost__isnull=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The balance of one compaction or of many.
+    """The balance of one or more compactions.
 
-    `calls`: those whose prompt it governed; of the `unreported` ones nothing is known, and nothing
-    is counted. `cost`: of its own calls; `saved`: in the calls; `lost`: by the cache's break.
+    `calls`: calls whose prompt used the compaction. For `unreported` calls the provider reported no
+    usage, so their savings are unknown. `cost`: the compaction's own calls. `saved`: savings in
+    `calls`. `lost`: cost of cache breaks.
     """
 
     calls: int = 0
@@ -36,7 +39,7 @@ class Balance:
 
     @property
     def net(self) -> Money:
-        """What it brought: what it saved, less its own cost and what the cache lost."""
+        """Net savings: savings minus the compaction's cost and the cost of cache breaks."""
         return self.saved - self.cost - self.lost
 
     def __add__(self, other: "Balance") -> "Balance":
@@ -50,12 +53,12 @@ class Balance:
 
 
 def of_compaction(row: Compaction) -> Balance:
-    """Return the balance of one compaction, up to the calls that were counted."""
+    """Return the balance of one compaction, including all calls counted so far."""
     return of_compactions([row])[row.pk]
 
 
 def of_compactions(rows: Sequence[Compaction]) -> dict[uuid.UUID, Balance]:
-    """Return the balances of compactions, in one query."""
+    """Return the balances of compactions by primary key, in one query."""
     found = {row.pk: Balance(cost=cost_of(row)) for row in rows}
     for effect in CompactionBalance.objects.filter(compaction__in=found).values(
         "compaction_id", "currency", *EFFECTS
@@ -65,7 +68,7 @@ def of_compactions(rows: Sequence[Compaction]) -> dict[uuid.UUID, Balance]:
 
 
 def of_chat(chat: Chat) -> Balance:
-    """Return the balance of all compactions of a chat, with the attempts that came to nothing."""
+    """Return the total balance of a chat's compactions, including failed attempts."""
     effects = CompactionBalance.objects.filter(compaction__branch__chat=chat)
     rows = effects.values("currency").annotate(**{name: Sum(name) for name in EFFECTS}).order_by()
     asked = Compaction.objects.filter(ASKED, branch__chat=chat).values("currency")
@@ -75,7 +78,7 @@ def of_chat(chat: Chat) -> Balance:
 
 
 def newest_of(chat: Chat) -> list[tuple[Compaction, Balance]]:
-    """Return the newest compactions of a chat with their balances."""
+    """Return a chat's newest compactions with their balances."""
     rows = Compaction.objects.filter(branch__chat=chat).order_by("-created_at", "-attempt")
     found = list(rows.defer("text", "sections", "retention")[:LISTED])
     balances = of_compactions(found)
@@ -83,7 +86,7 @@ def newest_of(chat: Chat) -> list[tuple[Compaction, Balance]]:
 
 
 def of_policy(slug: str) -> list[tuple[int, Balance]]:
-    """Return the balance of each version of a policy, the newest first, from the daily counts."""
+    """Return the balance per version of a policy, newest first, from the daily counts."""
     counted = {
         "calls": Sum("governed"),
         **{name: Sum(name) for name in EFFECTS if name not in {"calls", "unreported"}},
@@ -110,33 +113,33 @@ def effect_of(row: Mapping[str, Any]) -> Balance:
 
 
 def cost_of(row: Compaction) -> Money:
-    """Return what a compaction's own calls cost; nothing where no model was asked."""
+    """Return the cost of a compaction's own calls; zero if no model was called."""
     is_asked = bool(row.calls) or row.cost is not None
     return Money.of(row.cost, currency=row.currency) if is_asked else Money()
 
 
 def paid(currency: str, worth: Any, *, unknown: int) -> Money:
-    """Return a sum in one currency, and of how many more the price is not known."""
+    """Return an amount in one currency, plus the number of items without a known price."""
     return Money({currency: worth} if worth else {}, unknown)
 
 
 def summed(balances: Iterable[Balance]) -> Balance:
-    """Add balances up."""
+    """Return the sum of balances."""
     return sum(balances, Balance())
 
 
 def words(money: Money) -> str:
-    """Say a sum as people read it: unknown is never nothing."""
-    nameless = "of no currency" if len(money.amounts) > 1 else ""
-    known = ", ".join(
+    """Format an amount for display. An amount with unknown parts is "unknown", never 0."""
+    nameless = gettext("(no currency)") if len(money.amounts) > 1 else ""
+    known = join_items(
         f"{worth:,.4f} {currency or nameless}".strip()
         for currency, worth in sorted(money.amounts.items())
     )
     if not money.unknown:
         return known or "0"
-    return "unknown"
+    return gettext("unknown")
 
 
 def known_words(money: Money) -> str:
-    """Say the part of a sum that is known, beside one that is not."""
+    """Format the known part of an amount that also has unknown parts; otherwise empty."""
     return words(Money(money.amounts)) if money.unknown and money.amounts else ""

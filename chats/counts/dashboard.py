@@ -1,4 +1,4 @@
-"""Reads the sums of days for people: by day, model or policy, within a range."""
+"""Daily totals by day, model or policy within a date range."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,14 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext
+
 from chats.counts.sums import BUCKETS, MORE, NAMED
 from chats.models import DailyCount
 from contextpolicy.engine.costs import Money
 
 BY = ("day", "model", "policy")
-# The numbers that are added up as they are, and each sum of money with the count of its unknowns.
+# Counters, and each amount with the counter of its unknown prices.
 PLAIN = (
     "replies",
     "stopped",
@@ -39,7 +41,7 @@ COLUMNS = ("day", "model", "policy", "currency", *PLAIN, *WORTH, *WORTH.values()
 
 @dataclass(slots=True)
 class Totals:
-    """The sums of a group of rows."""
+    """The totals of a group of rows."""
 
     numbers: Counter[str] = field(default_factory=Counter)
     amounts: dict[str, dict[str, Decimal]] = field(default_factory=dict)
@@ -61,21 +63,27 @@ class Totals:
                 self.named[name].update(row[name])
 
     def money(self, name: str) -> Money:
-        """Return one of the sums of money."""
-        return Money(self.amounts.get(name, {}), self.numbers[WORTH[name]])
+        """Return a total amount. Calls without reported usage count as unknown cost."""
+        unknown = self.numbers[WORTH[name]]
+        if name == "cost":
+            unknown += self.numbers["unreported"]
+        return Money(self.amounts.get(name, {}), unknown)
 
     @property
     def net(self) -> Money:
-        """What compactions brought: what they saved, less their cost and what the cache lost."""
+        """Net savings of compactions: savings minus their cost and the cost of cache breaks."""
         return self.money("saved") - self.money("summary_cost") - self.money("lost")
 
     @property
     def cache_share(self) -> float | None:
-        """The share of the input that came from providers' caches; None without any input."""
+        """Share of the input served from provider caches; None without input."""
         return self.numbers["cached"] / self.numbers["input"] if self.numbers["input"] else None
 
     def first_token(self, share: float) -> str:
-        """Return the bucket in which so many of all replies had begun, as milliseconds, or ``."""
+        """Return the bucket (ms) by which the given share of replies had their first token.
+
+        `MORE` beyond the last bucket; empty without replies.
+        """
         counted = self.named["first_tokens"]
         wanted, seen = share * counted.total(), 0
         for border in map(str, BUCKETS):
@@ -87,7 +95,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The days that are looked at, the last one included, and of which model and policy."""
+    """The requested days, `until` included, and optional model and policy filters."""
 
     since: date
     until: date
@@ -101,7 +109,7 @@ class Range:
 
 
 def totals(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
-    """Return the sums by one of `BY`, in its order, and those of everything."""
+    """Return the totals grouped by one of `BY`, in order, and the grand totals."""
     rows = DailyCount.objects.filter(day__gte=wanted.since, day__lte=wanted.until)
     for name in ("model", "policy"):
         if chosen := getattr(wanted, name):
@@ -115,15 +123,15 @@ def totals(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
 
 
 def names(column: str) -> Iterable[str]:
-    """Return the models or policies of which anything was counted."""
+    """Return the models or policies with counts."""
     rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
     return rows.values_list(column, flat=True).distinct()
 
 
 def seconds_words(milliseconds: str) -> str:
-    """Say a bucket of the time to the first token."""
+    """Format a bucket of the time to the first token."""
     if not milliseconds:
         return "–"
     if milliseconds == MORE:
-        return f"over {BUCKETS[-1] // 1000} s"
-    return f"≤ {int(milliseconds) / 1000:g} s"
+        return gettext("over {seconds} s").format(seconds=BUCKETS[-1] // 1000)
+    return gettext("≤ {seconds:g} s").format(seconds=int(milliseconds) / 1000)

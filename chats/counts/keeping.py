@@ -1,7 +1,7 @@
-"""Keeps the counts up with the ledger, some events at a time.
+"""Updates the statistics from the ledger in batches.
 
-What events add and how far the ledger was read change in one transaction: a worker that is killed
-leaves both or neither, and of two that count at once one finds that the other was quicker.
+The counts and the reading position change in one transaction. A killed worker leaves both or
+neither, and of two concurrent workers one detects that the other was faster.
 """
 
 import logging
@@ -21,15 +21,15 @@ from contextpolicy.models import AuditEvent, LedgerReader
 
 logger = logging.getLogger(__name__)
 READER = "counts"
-# Events in one transaction, and seconds that one task takes.
+# Events per transaction, and seconds per task.
 AT_ONCE = 200
 SECONDS = 10.0
-# The place at which events could not be stored and were read once more.
+# Ledger position at which storing failed once and the events were read again.
 _read_again: dict[str, int] = {}
 
 
 def enqueue_due() -> int:
-    """Send the task if the ledger tells of something to count; return how many were sent."""
+    """Enqueue the task if the ledger has uncounted events; return the number of tasks."""
     if not following.is_behind(READER, types=TYPES):
         return 0
     queue.enqueue(queue.COUNT)
@@ -37,7 +37,7 @@ def enqueue_due() -> int:
 
 
 def keep(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> None:
-    """Count what the ledger tells for some seconds; the next task goes on with the rest."""
+    """Count ledger events for up to 10 seconds, then enqueue a task for the rest."""
     until = time.monotonic() + SECONDS
     while not is_closing() and time.monotonic() < until:
         if not count_some(now=clock()):
@@ -46,10 +46,10 @@ def keep(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> No
 
 
 def count_some(*, now: datetime) -> bool:
-    """Count the next events; return True if there are more to count here.
+    """Count the next events; return True if there may be more.
 
-    Rows are read before the transaction, which only adds. If the events cannot be counted together,
-    they are counted one by one, and those that cannot be counted at all are skipped and noted.
+    Rows are read before the transaction, which only adds. If a batch fails, its events are counted
+    one by one, and failing events are skipped and recorded.
     """
     place = following.reader(READER)
     found = following.read(place, now=now, most=AT_ONCE)
@@ -60,7 +60,7 @@ def count_some(*, now: datetime) -> bool:
     except AlreadyCounted:
         return False
     except IntegrityError:
-        # Perhaps a compaction was erased since it was read; read again, it is gone.
+        # A compaction may have been erased since it was read. A second read omits it.
         if found.events and _read_again.get(READER) != place.moves:
             _read_again[READER] = place.moves
             return True
@@ -74,7 +74,7 @@ def count_some(*, now: datetime) -> bool:
 
 
 class AlreadyCounted(Exception):
-    """Another worker counted the same events and was quicker."""
+    """Another worker counted the same events first."""
 
 
 def count_together(place: LedgerReader, found: Read, *, now: datetime) -> None:
@@ -88,7 +88,7 @@ def count_together(place: LedgerReader, found: Read, *, now: datetime) -> None:
 
 
 def count_each(place: LedgerReader, found: Read, *, now: datetime) -> bool:
-    """Count events one by one and skip those that cannot be counted; return whether it was done."""
+    """Count events one by one, skipping failing ones; return False if another worker was faster."""
     skipped: list[tuple[AuditEvent, Exception]] = []
     with transaction.atomic():
         if not following.move(place, found, now=now):
@@ -108,10 +108,10 @@ def count_each(place: LedgerReader, found: Read, *, now: datetime) -> bool:
 
 
 def counted_to() -> datetime | None:
-    """Return when the counts were last brought up to the ledger; None: never."""
+    """Return the time of the last update, or None before the first."""
     return LedgerReader.objects.filter(pk=READER).values_list("moved_at", flat=True).first()
 
 
 def any_counted() -> bool:
-    """Tell whether anything was counted at all."""
+    """Return True if any statistics exist."""
     return DailyCount.objects.exists()

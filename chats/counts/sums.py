@@ -1,4 +1,4 @@
-"""Sums in the making: what events add to the rows of days and to the balances of compactions."""
+"""Accumulates the additions of events to daily rows and compaction balances."""
 
 import uuid
 from collections import defaultdict
@@ -15,10 +15,10 @@ from chats.models import CompactionBalance, DailyCount
 from contextpolicy.engine.costs import Effect
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
-# Upper borders of the time to the first token, in milliseconds; what takes longer is in `MORE`.
+# Upper bounds of the first-token histogram in ms. Slower replies fall in `MORE`.
 BUCKETS = (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
 MORE = "more"
-# The columns that hold numbers by name.
+# JSON columns with counters by name.
 NAMED = ("failures", "first_tokens", "compactions")
 
 Number = int | Decimal
@@ -26,7 +26,7 @@ Number = int | Decimal
 
 @dataclass(frozen=True, slots=True)
 class DayGroup:
-    """The row of a day that something is counted in."""
+    """Key of a daily row."""
 
     day: date
     model: str = ""
@@ -37,37 +37,37 @@ class DayGroup:
 
 @dataclass(slots=True)
 class Additions:
-    """The additions to one row: numbers by column, and by name in a column."""
+    """Additions to one row: numbers by column, and counters by name within a column."""
 
     numbers: dict[str, Number] = field(default_factory=dict)
     named: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, column: str, number: Number = 1) -> None:
-        """Add to a column."""
+        """Add a number to a column."""
         if number:
             self.numbers[column] = self.numbers.get(column, 0) + number
 
     def count(self, column: str, name: str) -> None:
-        """Count one of that name in a column."""
+        """Increment a named counter in a column."""
         inside = self.named.setdefault(column, {})
         inside[name] = inside.get(name, 0) + 1
 
     def add_worth(self, column: str, worth: Decimal | None, *, unpriced: str) -> None:
-        """Add money, or count that it is not known."""
+        """Add an amount, or count it as unpriced if it is None."""
         if worth is None:
             self.add(unpriced)
         else:
             self.add(column, worth)
 
     def add_effect(self, kind: str, effect: Effect) -> None:
-        """Add what was saved, or lost: tokens and their worth."""
+        """Add tokens and their price to the `saved` or `lost` columns."""
         self.add(f"{kind}_tokens", effect.tokens)
         self.add_worth(kind, effect.worth, unpriced=f"{kind}_unpriced")
 
 
 @dataclass(slots=True)
 class Sums:
-    """The additions of some events, by row."""
+    """The additions of a batch of events, by row."""
 
     days: dict[DayGroup, Additions] = field(default_factory=lambda: defaultdict(Additions))
     balances: dict[tuple[uuid.UUID, str], Additions] = field(
@@ -75,11 +75,11 @@ class Sums:
     )
 
     def knows(self, compaction: uuid.UUID) -> bool:
-        """Tell whether a call of the compaction is among the additions."""
+        """Return True if the additions include a call of the compaction."""
         return any(pk == compaction for pk, _ in self.balances)
 
     def store(self) -> None:
-        """Add everything to its rows, in the transaction of who alone may write them."""
+        """Write all additions. Run in a transaction that holds the reader position."""
         for group, added in self.days.items():
             row, _ = DailyCount.objects.get_or_create(
                 day=group.day,
@@ -98,20 +98,20 @@ class Sums:
 
 
 def add_to(rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any) -> None:
-    """Add numbers to columns of a row, and set others."""
+    """Add numbers to columns of a row, and set other columns."""
     sums = {column: F(column) + number for column, number in numbers.items()}
     if sums or values:
         rows.update(**sums, **values)
 
 
 def merged(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
-    """Return numbers by name, added up."""
+    """Return the sums of two counters by name."""
     names = {**stored, **added}
     return {name: stored.get(name, 0) + added.get(name, 0) for name in names}
 
 
 def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None) -> DayGroup:
-    """Return the row of a model under the policy that chose the strategy."""
+    """Return the daily row of a model and the policy that chose the strategy."""
     _, slug, version, _ = (policy.sources.get("strategy") if policy else None) or ("", "", 0, False)
     return DayGroup(
         day=day,
@@ -123,5 +123,5 @@ def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | No
 
 
 def bucket_of(milliseconds: float) -> str:
-    """Return the name of the bucket of a time to the first token."""
+    """Return the histogram bucket of a time to the first token."""
     return next((str(border) for border in BUCKETS if milliseconds <= border), MORE)

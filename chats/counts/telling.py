@@ -1,6 +1,6 @@
-"""Reads what events of the ledger add to the sums: replies, failures, calls, compactions.
+"""Derives additions to the statistics from ledger events: replies, failures, calls, compactions.
 
-The rows that an event names may be erased by now. Then what the event itself says is counted.
+If the rows an event names are already erased, only the event's own data is counted.
 """
 
 import uuid
@@ -21,14 +21,14 @@ from contextpolicy.engine.costs import (
 from contextpolicy.models import AuditEvent, ModelSpec
 
 ENDED = ("turn.completed", "turn.stopped", "turn.failed")
-# Rows that end an attempt, and name its calls.
+# Events that end an attempt and list its calls.
 ATTEMPTS = (*ENDED, "turn.requeued", "turn.handed_back")
 BY_STATUS = {
     "turn.completed": "replies",
     "turn.stopped": "stopped",
     "turn.failed": "failed",
 }
-# What became of compactions, by event; `window.moved` made one without a summary.
+# Compaction outcome by event. `window.moved` is a compaction without a summary.
 OUTCOMES = {
     "compaction.published": "published",
     "compaction.revised": "revised",
@@ -39,18 +39,18 @@ OUTCOMES = {
     "compaction.redone": "redone",
     "window.moved": "window",
 }
-# In which one of its calls a compaction's cost is told.
+# Events that report the cost of a summary.
 PAID = ("compaction.prepared", "compaction.rejected", "compaction.failed", "compaction.overtaken")
 BESIDE = ("gateway.passed_on", "summary.tried")
 TITLED = "chat.titled"
-# Every event that something is counted of.
+# All event types that are counted.
 TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, *BESIDE, TITLED})
-# With these the next prompt begins differently, though no new compaction takes effect.
+# These change the start of the next prompt without a new compaction.
 REVERSALS = ("compaction.undone", "compaction.redone")
-# So many turns back the last call before a compaction is looked for.
+# Number of turns searched for the last call before a compaction.
 TURNS_BACK = 3
 
-# The columns of a receipt, and of what stands beside it, that can be long and that nothing counts.
+# Large columns of receipts and related rows that the statistics do not need.
 LARGE = (
     "segments",
     "left_out",
@@ -66,7 +66,7 @@ LARGE = (
 
 
 class EventRows:
-    """The rows behind some events, read a kind at a time."""
+    """The rows that a batch of events refers to, loaded with one query per kind."""
 
     def __init__(self, events: Sequence[AuditEvent]) -> None:
         calls = [pk for event in events for pk in calls_of(event)]
@@ -87,13 +87,13 @@ class EventRows:
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
-        """Return the model that is set up under the name that its provider expects."""
+        """Return the configured model with the given provider name, preferring `own`."""
         if own is not None and own.name == name:
             return own
         return next((model for model in self.models if model.name == name), None)
 
     def read(self, event: AuditEvent) -> None:
-        """Add what the event tells."""
+        """Add the event to the statistics."""
         day = event.at.date()
         if event.type in ATTEMPTS:
             self.attempt(event, day=day)
@@ -105,7 +105,7 @@ class EventRows:
             self.calls(event, day=day)
 
     def attempt(self, event: AuditEvent, *, day: date) -> None:
-        """Add the end of an attempt, and what its calls took."""
+        """Add the end of an attempt and the usage of its calls."""
         turn = self.turns.get(event.turn_id) if event.turn_id else None
         group = group_of(
             day, model=turn.model if turn else None, policy=turn.effective_policy if turn else None
@@ -121,7 +121,7 @@ class EventRows:
         self.calls(event, day=day)
 
     def calls(self, event: AuditEvent, *, day: date) -> None:
-        """Add what the calls of an event took."""
+        """Add the usage of an event's calls."""
         found = [self.receipts[pk] for pk in calls_of(event) if pk in self.receipts]
         for receipt in sorted(found, key=lambda row: row.created_at):
             model = self.model(receipt.model_name, own=receipt.turn.model)
@@ -141,7 +141,7 @@ class EventRows:
         model: ModelSpec | None,
         is_answered: bool,
     ) -> None:
-        """Add one call: its tokens, and their price."""
+        """Add one call: its tokens and their price."""
         added = self.sums.days[group]
         added.add("calls")
         used = used_of(reported)
@@ -154,9 +154,9 @@ class EventRows:
         added.add_worth("cost", cost, unpriced="unpriced")
 
     def reversal(self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None) -> bool:
-        """Add what the first call after an undo or redo lost to the compaction that was undone.
+        """Charge the first call after an undo or redo to the compaction that was reverted.
 
-        Returns whether this is such a call.
+        Returns True if the receipt is such a call.
         """
         reversals = self.reversals.get(receipt.turn.branch_id, ())
         earlier = [each for each in reversals if each[0] <= receipt.created_at]
@@ -174,10 +174,10 @@ class EventRows:
     def govern(
         self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None, is_counted: bool
     ) -> None:
-        """Add what the compaction in force saved in a call, and what the first one after it lost.
+        """Add the savings of the active compaction, and the cache loss of its first call.
 
-        Each call counts for the one compaction that its receipt names, so nothing counts twice.
-        `is_counted`: what the cache lost in this call is counted already.
+        Each call counts for the one compaction its receipt names, so nothing counts twice.
+        `is_counted`: the cache loss of this call was already counted.
         """
         row = receipt.compaction
         assert row is not None  # noqa: S101  # the caller looked
@@ -187,6 +187,8 @@ class EventRows:
         call = call_of(receipt, model)
         if call is None:
             balance.add("unreported")
+            for added in (self.sums.days[group], balance):
+                added.add_worth("saved", None, unpriced="saved_unpriced")
             return
         before = self.call_before(receipt) if is_first else None
         kept_out = saved(call, freed=freed_by(row), before=before)
@@ -198,12 +200,12 @@ class EventRows:
             added.add_effect("lost", lost)
 
     def call_before(self, receipt: Receipt) -> PricedCall | None:
-        """Return the last reported call for a reply before this one on its branch."""
+        """Return the last call with usage for a reply before this one on its branch."""
         found = self.receipt_before(receipt)
         return self.as_call(found) if found is not None else None
 
     def receipt_before(self, receipt: Receipt) -> Receipt | None:
-        """Return the receipt of the last reported call for a reply before this one."""
+        """Return the receipt of the last call with usage for a reply before this one."""
         turn = receipt.turn
         turns = Turn.objects.filter(branch=turn.branch_id, accepted__lte=turn.accepted)
         nearest = list(turns.order_by("-accepted").values_list("pk", flat=True)[:TURNS_BACK])
@@ -212,11 +214,11 @@ class EventRows:
         return rows.exclude(usage={}).select_related("turn__model").order_by("-created_at").first()
 
     def as_call(self, receipt: Receipt) -> PricedCall | None:
-        """Return what a call took, by the model as it is set up now."""
+        """Return the usage of a call, priced by the model's current settings."""
         return call_of(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
     def compaction(self, event: AuditEvent, *, day: date) -> None:
-        """Add what became of a compaction, and what its own calls cost."""
+        """Add the outcome of a compaction and the cost of its own calls."""
         row = self.compactions.get(pk) if (pk := compaction_of(event)) else None
         model = self.model(row.model_name) if row is not None and row.calls else None
         group = group_of(day, model=model, policy=row.effective_policy if row else None)
@@ -228,7 +230,7 @@ class EventRows:
             added.add_worth("summary_cost", row.cost, unpriced="summaries_unpriced")
 
     def beside(self, event: AuditEvent, *, day: date) -> None:
-        """Add a request beside all chats, passed on or tried in a preview; it has no policy."""
+        """Add a request without a chat (pass-through or test summary). It has no policy."""
         data = event.data
         model = next((row for row in self.models if row.slug == data.get("model")), None)
         group = group_of(day, model=model, policy=None)
@@ -239,7 +241,7 @@ class EventRows:
 
 
 def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]]:
-    """Return by branch when compactions were undone and redone, and which, the oldest first."""
+    """Return undo and redo times with their compactions by branch, oldest first."""
     rows = AuditEvent.objects.filter(type__in=REVERSALS, chat_id__in=chats - {None}).order_by("pk")
     reversals = [(row.at, pk) for row in rows if (pk := compaction_of(row))]
     there = Compaction.objects.filter(pk__in={pk for _, pk in reversals})
@@ -252,7 +254,7 @@ def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[dat
 
 
 def sums_of(events: Sequence[AuditEvent]) -> Sums:
-    """Return what events add to the rows; reads, never writes."""
+    """Return the additions of events. Reads only, never writes."""
     reading = EventRows(events)
     for event in events:
         reading.read(event)
@@ -260,7 +262,7 @@ def sums_of(events: Sequence[AuditEvent]) -> Sums:
 
 
 def calls_of(event: AuditEvent) -> list[uuid.UUID]:
-    """Return the receipts of the calls that an event ends."""
+    """Return the receipt IDs of the calls that an event lists."""
     if event.type in ATTEMPTS:
         return [uuid.UUID(call[0]) for call in event.data.get("calls", [])]
     if event.type == TITLED and "receipt" in event.data:
@@ -269,7 +271,7 @@ def calls_of(event: AuditEvent) -> list[uuid.UUID]:
 
 
 def compaction_of(event: AuditEvent) -> uuid.UUID | None:
-    """Return the compaction that an event is about."""
+    """Return the ID of the event's compaction, or None."""
     if event.type not in OUTCOMES and event.type not in PAID:
         return None
     named = event.data.get("compaction")
@@ -277,9 +279,9 @@ def compaction_of(event: AuditEvent) -> uuid.UUID | None:
 
 
 def is_paid_with(event: AuditEvent, row: Compaction) -> bool:
-    """Tell whether the event is the one with which a summary's calls are over.
+    """Return True if the event reports the final cost of a summary's calls.
 
-    A prepared summary that is rejected by a person, or overtaken, was counted when it was prepared.
+    A prepared summary that a user rejects, or that is overtaken, was counted when prepared.
     """
     if event.type not in PAID or not row.calls:
         return False
@@ -289,7 +291,7 @@ def is_paid_with(event: AuditEvent, row: Compaction) -> bool:
 
 
 def call_of(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
-    """Return a call as the engine takes it; None where it reported nothing or has no model."""
+    """Return a call with prices; None without reported usage or a model."""
     used = used_of(receipt.usage)
     if used is None or model is None:
         return None
@@ -297,10 +299,10 @@ def call_of(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
 
 
 def freed_by(row: Compaction) -> int:
-    """Return the tokens that a compaction keeps out of each prompt; 0 where nothing was counted."""
+    """Return the tokens a compaction removes from each prompt; 0 if not counted."""
     return row.tokens_before - row.tokens_after if row.tokens_before else 0
 
 
 def code_of(turn: Turn | None) -> str:
-    """Return the code of a failed turn."""
+    """Return the error code of a failed turn."""
     return turn.error_code if turn is not None else "unknown"

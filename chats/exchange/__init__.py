@@ -1,1 +1,1 @@
-"""Chats going out as files and coming in from them: forms, bounds, and the making of chats."""
+"""Export chats to files and import them: formats, limits, and storage."""

@@ -1,6 +1,6 @@
-"""Takes a file for an import in the background, and what its owner does with the import then.
+"""Accept a file for import in the background; list, stop and delete imports.
 
-No disk is shared by the processes, so the file lies in the database, in pieces, until the end.
+The processes share no disk, so the database stores the file in pieces until the import ends.
 """
 
 import uuid
@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.exchange import bounds, importing
 from chats.ground import leases, queue
@@ -22,43 +23,43 @@ from chats.record import imports
 from contextpolicy import ledger
 
 PIECE = bounds.MIB
-# So many are written in one transaction.
+# Number of pieces per transaction.
 PIECES_AT_ONCE = 16
-# Reports of a person that are kept; older ones go with the next import.
+# Maximum import reports per person; the next import deletes older ones.
 REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """The person has as many imports under way as they may."""
+    """The person has reached the limit of running imports."""
 
     code = "imports_under_way"
     status = 409
-    sentence = (
-        "You have {limit} imports under way, and no more go at once. Send the file when one of"
+    sentence = gettext_noop(
+        "You have {limit} running imports, which is the limit. Send the file when one of"
         " them is done, or stop one."
     )
 
 
 class ImportNotOver(Refusal):
-    """An import that is under way has no report to be deleted."""
+    """A running import has no report to delete."""
 
     code = "import_not_over"
     status = 409
-    sentence = "This import is still under way. Stop it first, then delete its report."
+    sentence = gettext_noop("This import is still running. Stop it first, then delete its report.")
 
 
 def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
     """Store a file whose chats are then imported in the background.
 
-    A large file is stored in several transactions, so that others can write meanwhile. Until the
-    last one the row is leased to this process; a file of which a part is missing is refused when it
-    is read. Raises `ImportsUnderWay`, `NotFound` if the import was deleted meanwhile, and
-    `ImportRefused` for what is wrong with the size of the file or with the entries of an archive.
+    A large file takes several transactions, so that others can write in between. Until the last
+    one, the row is leased to this process. Reading refuses a file with a missing piece. Raises
+    `ImportsUnderWay`, `NotFound` if the import was deleted in the meantime, and `ImportRefused` for
+    the size of the file or the entries of an archive.
     """
     importing.check_at_once(file)
     token = uuid.uuid4()
     with transaction.atomic():
-        # Of two requests, the second then counts the first.
+        # Of two parallel requests, the second then counts the first.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
         mine = FileImport.objects.filter(owner=owner.pk)
         if mine.filter(state__in=imports.OPEN).count() >= settings.IMPORTS_PER_USER:
@@ -99,12 +100,12 @@ def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def imports_of(user: AbstractBaseUser) -> QuerySet[FileImport]:
-    """Return the imports of a person; their order is the caller's."""
+    """Return the imports of a person, unordered."""
     return FileImport.objects.filter(owner=user.pk)
 
 
 def import_for(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Return an import of the person's own. Raises `NotFound`."""
+    """Return the person's own import. Raises `NotFound`."""
     row = imports_of(user).filter(pk=import_id).first()
     if row is None:
         raise NotFound
@@ -112,16 +113,16 @@ def import_for(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
 
 
 def outcomes_of(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
-    """Return what became of the chats of a file so far, in their order there.
+    """Return the results for the chats of a file so far, in file order.
 
-    `only_missed`: of those that could not be taken, or not all of them.
+    `only_missed`: only chats that were not imported completely.
     """
     rows = row.outcomes.select_related("chat").order_by("place")
     return rows.filter(Q(chat=None) | ~Q(losses=[])) if only_missed else rows
 
 
 def stop(*, user: AbstractBaseUser, import_id: uuid.UUID, now: datetime) -> FileImport:
-    """Stop an import; what it made stays. One that is over stays as it is. Raises `NotFound`."""
+    """Stop an import and keep its chats; a finished one does not change. Raises `NotFound`."""
     with transaction.atomic():
         row = locked(user=user, import_id=import_id)
         if row.state in imports.OPEN:
@@ -140,7 +141,7 @@ def forget(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
 
 
 def locked(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Lock an import of the person's own. Raises `NotFound`."""
+    """Lock the person's own import. Raises `NotFound`."""
     row = imports_of(user).select_for_update().filter(pk=import_id).first()
     if row is None:
         raise NotFound

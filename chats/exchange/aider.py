@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
+
 from chats.exchange import bounds
 from chats.exchange.building import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
@@ -18,14 +21,14 @@ START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d
 
 
 def is_history(file: IO[bytes]) -> bool:
-    """Return True if a file begins as a history of aider does."""
+    """Return True if a file begins like a history of aider."""
     head = file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     return START.match(head.decode("utf-8", "replace")) is not None
 
 
 def chats_in(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
-    """Read a history: each start with words is a chat. Raises `ImportRefused`."""
+    """Read a history: each start with messages is a chat. Raises `ImportRefused`."""
     chat = _Chat("")
     for line in lines_in(file):
         if found := START.fullmatch(line):
@@ -40,9 +43,9 @@ def chats_in(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
 
 @dataclass(slots=True)
 class _Chat:
-    """A chat that is being read: `####` a person's lines, `>` those that aider itself printed.
+    """A chat that is being read: `####` marks a person's lines, `>` the output of aider.
 
-    What aider printed is no message and stays out.
+    The output of aider is not imported.
     """
 
     started: str
@@ -79,7 +82,7 @@ class _Chat:
             )
 
     def end(self) -> ChatDraft | Unreadable | None:
-        """Return the chat; None: nothing was said in it."""
+        """Return the chat; None if it has no messages."""
         self.close()
         if not self.builder.entries:
             return None
@@ -98,5 +101,7 @@ def lines_in(file: IO[bytes]) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            problem = f"The text in line {number} is no UTF-8."
+            problem = format_lazy(
+                gettext_lazy("The text in {place} is no UTF-8."), place=bounds.line_at(number)
+            )
             raise ImportRefused("import_malformed", problem) from error

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from chats.exchange.building import Builder, Unreadable, milliseconds, texts_of
 from chats.exchange.citations import without_cards, without_numbers
 from chats.exchange.drafts import ChatDraft
@@ -18,16 +20,16 @@ from chats.exchange.jsonstream import items, release
 from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
-# Before the words of a person in an activity.
+# Prefix of a person's text in an activity.
 PROMPTED = "Prompted "
 CONVERSATION = re.compile(r"https://gemini\.google\.com/app/([0-9a-zA-Z_-]{1,60})")
 
 
 def deepseek(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of DeepSeek: a tree of nodes, whose messages consist of fragments."""
+    """Read a conversation of DeepSeek: a tree of nodes whose messages consist of fragments."""
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(str(title or ""), "Its `mapping` is no object.")
+        return Unreadable(str(title or ""), gettext_noop("Its `mapping` is not an object."))
     builder = Builder()
     for own, node in mapping.items():
         if not isinstance(node, Mapping):
@@ -78,7 +80,7 @@ def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, 
         if kind == "SEARCH":
             builder.losses.append("part_dropped:SEARCH")
     if not fragments:
-        # Older exports have a text and thoughts.
+        # Older exports have a text and separate thoughts.
         thoughts = [message.get("reasoning_content"), message.get("thinking_content")]
         parts += [ReasoningPart(text) for text in texts_of(thoughts)]
         parts += [TextPart(text) for text in texts_of([message.get("content")])]
@@ -86,11 +88,11 @@ def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, 
 
 
 def grok(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of Grok: responses in order, in newer exports with their parents."""
+    """Read a conversation of Grok: responses in order; newer exports also name their parents."""
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
     if not isinstance(about, Mapping):
-        return Unreadable("", "Its `conversation` is no object.")
+        return Unreadable("", gettext_noop("Its `conversation` is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(items(chat.get("responses")), start=1):
@@ -119,14 +121,14 @@ def grok(chat: Mapping[str, Any]) -> Found:
 
 
 def grok_moment(value: object) -> object:
-    """Return a moment: ISO 8601, or milliseconds in the notation of a database."""
+    """Return a time from ISO 8601, or from milliseconds in a database's notation."""
     date = value.get("$date") if isinstance(value, Mapping) else value
     number = date.get("$numberLong") if isinstance(date, Mapping) else None
     return int(number) if isinstance(number, str) and number.isdecimal() else date
 
 
 def is_of_gemini(value: object) -> bool:
-    """Return True if a value is an activity of Gemini in an export of Google."""
+    """Return True if a value is an activity of Gemini in a Google export."""
     if not isinstance(value, Mapping) or "title" not in value or "time" not in value:
         return False
     names = [str(value.get("header") or ""), *(str(name) for name in items(value.get("products")))]
@@ -134,7 +136,7 @@ def is_of_gemini(value: object) -> bool:
 
 
 def gemini_group(activity: Mapping[str, Any]) -> str:
-    """Return the conversation of an activity; where it names none, its day."""
+    """Return the conversation of an activity, or its day if it names none."""
     for detail in items(activity.get("details")):
         url = detail.get("url") if isinstance(detail, Mapping) else None
         found = CONVERSATION.match(url) if isinstance(url, str) else None
@@ -182,7 +184,7 @@ def gemini(activities: Sequence[Mapping[str, Any]]) -> Found:
 
 BLOCKS = ("p", "div", "ul", "ol", "table", "blockquote", "section")
 AROUND = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~"}
-# What stands for the beginning and for the end of an element.
+# Markdown for the start and for the end of an element.
 OPENING: Mapping[str, str] = {
     **dict.fromkeys(BLOCKS, "\n\n"),
     **{f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)},
@@ -202,7 +204,7 @@ CLOSING: Mapping[str, str] = {
 
 
 class _Words(HTMLParser):
-    """Collects the text of HTML as Markdown."""
+    """Converts HTML to Markdown."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -234,13 +236,13 @@ class _Words(HTMLParser):
         self.pieces.append(CLOSING.get(tag, ""))
 
     def handle_data(self, data: str) -> None:
-        """Take text; spaces count in code alone."""
+        """Add text. White space is kept only in code."""
         if not self.silent:
             self.pieces.append(data if self.is_code else re.sub(r"\s+", " ", data))
 
 
 def html_text(html: str) -> str:
-    """Return the text of HTML as Markdown."""
+    """Return HTML as Markdown."""
     words = _Words()
     words.feed(html)
     words.close()

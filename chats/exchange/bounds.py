@@ -1,4 +1,4 @@
-"""Reads files within bounds: so many bytes, lines, levels and entries, whatever a file claims."""
+"""Limits for reading files: bytes, lines, levels and entries, regardless of what a file claims."""
 
 import json
 import lzma
@@ -10,28 +10,31 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from django.conf import settings
+from django.utils.functional import Promise
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from chats.exchange.drafts import ImportRefused
 from contextpolicy.engine import names
 
 MIB = 1024 * 1024
-# One line, and one message of a list.
+# Maximum size of a line, and of a message in a list.
 LINE_BYTES = 16 * MIB
 LINES = 200_000
 DEPTH = 100
-# The values of one JSON document that is read as a whole: each takes about 100 bytes of memory.
+# Maximum values of a JSON document that is parsed at once; each uses about 100 bytes of memory.
 VALUES = 500_000
-# A document below this size has few enough.
+# A smaller document cannot exceed the number of values.
 VALUES_FROM = 256 * 1024
-# The list of chats in an archive of everything.
+# Maximum size of the chat list in an account archive.
 ACCOUNT_BYTES = 32 * MIB
 WHOLE = "account.json"
-# Text is packed to a tenth; far more is a bomb.
+# Text compresses about ten to one. A much higher ratio indicates a zip bomb.
 RATIO = 200
-# Below this size no ratio does harm.
+# Below this size any ratio is harmless.
 RATIO_FROM = MIB
 CHUNK = 64 * 1024
-# The bytes of a list of entries for each entry that is allowed.
+# Bytes of a directory per allowed entry.
 ENTRY_BYTES = 1_024
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -42,42 +45,51 @@ UNREADABLE = (
     NotImplementedError,
     ValueError,
 )
+# Places in a file, in sentences about it.
+LINE = gettext_lazy("line {number}")
+LINE_OF = gettext_lazy("{name}, line {number}")
+MESSAGE = gettext_lazy("message {number}")
+MESSAGE_OF = gettext_lazy("{name}, message {number}")
+CHAT_OF = gettext_lazy("{name}, chat {number}")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _LEVELS = re.compile(rb"[\[\]{}]")
 
 
 def size_of(file: IO[bytes]) -> int:
-    """Return the size of a file that can be read from its beginning."""
+    """Return the size of a file and rewind it."""
     size = file.seek(0, 2)
     file.seek(0)
     return size
 
 
 def check_size(file: IO[bytes]) -> None:
-    """Raise `ImportRefused` for an empty file and for one over the limit."""
+    """Raise `ImportRefused` for an empty file or one over the limit."""
     size = size_of(file)
     if not size:
-        raise ImportRefused("import_empty", "The file is empty.")
+        raise ImportRefused("import_empty", gettext_lazy("The file is empty."))
     if size > settings.IMPORT_FILE_BYTES:
         raise too_large(settings.IMPORT_FILE_BYTES)
 
 
 def too_large(limit: int) -> ImportRefused:
-    """Return the refusal of a file that has more bytes than it may."""
-    return ImportRefused(
-        "import_too_large",
-        f"The file has more than {limit // MIB} MiB. Split it, or import fewer chats at once.",
+    """Return the error for a file over the size limit."""
+    problem = gettext_lazy(
+        "The file has more than {limit} MiB. Split it, or import fewer chats at once."
     )
+    return ImportRefused("import_too_large", format_lazy(problem, limit=limit // MIB))
 
 
 def chat_too_large() -> ImportRefused:
-    """Return the refusal of a chat that has more bytes than it may."""
+    """Return the error for a chat over the size limit."""
     limit = settings.IMPORT_CHAT_BYTES // MIB
-    return ImportRefused("import_too_large", f"This chat has more than {limit} MiB in the file.")
+    problem = gettext_lazy("This chat has more than {limit} MiB in the file.")
+    return ImportRefused("import_too_large", format_lazy(problem, limit=limit))
 
 
 def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each line of JSON; empty lines are passed over.
+    """Yield the number and value of each line of JSON, skipping empty lines.
+
+    `name`: of the entry of an archive.
 
     Raises `ImportRefused`.
     """
@@ -87,19 +99,36 @@ def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
         if len(line) > LINE_BYTES:
             raise line_too_large(number)
         if number > LINES:
-            raise ImportRefused("import_too_many", f"The file has more than {LINES:,} lines.")
+            problem = format_lazy(
+                gettext_lazy("The file has more than {limit:,} lines."), limit=LINES
+            )
+            raise ImportRefused("import_too_many", problem)
         if line.strip():
-            yield number, loaded(line, place=f"{name}line {number}")
+            yield number, loaded(line, place=line_at(number, name=name))
+
+
+def line_at(number: int, *, name: str = "") -> Promise:
+    """Return the words for a line, of a named entry of an archive."""
+    if name:
+        return format_lazy(LINE_OF, name=name, number=number)
+    return format_lazy(LINE, number=number)
+
+
+def message_at(number: int, *, name: str | Promise) -> Promise:
+    """Return the words for a message of a list in a file or a named entry."""
+    return format_lazy(MESSAGE_OF, name=name, number=number)
 
 
 def line_too_large(number: int) -> ImportRefused:
-    """Return the refusal of a line that has more bytes than it may."""
-    problem = f"Line {number} has more than {LINE_BYTES // MIB} MiB."
-    return ImportRefused("import_too_large", problem)
+    """Return the error for a line over the size limit."""
+    problem = gettext_lazy("Line {number} has more than {limit} MiB.")
+    return ImportRefused(
+        "import_too_large", format_lazy(problem, number=number, limit=LINE_BYTES // MIB)
+    )
 
 
-def loaded(data: bytes | bytearray, *, place: str) -> Any:
-    """Return a JSON value of bounded depth, with texts that can be stored.
+def loaded(data: bytes | bytearray, *, place: str | Promise) -> Any:
+    """Return a JSON value of limited depth whose texts can be stored.
 
     Raises `ImportRefused`.
     """
@@ -108,48 +137,51 @@ def loaded(data: bytes | bytearray, *, place: str) -> Any:
         text = data.decode("utf-8-sig")
         return json.loads(text, parse_constant=refuse_constant, parse_int=whole)
     except UnicodeDecodeError as error:
-        raise ImportRefused("import_malformed", f"The text in {place} is no UTF-8.") from error
+        problem = format_lazy(gettext_lazy("The text in {place} is no UTF-8."), place=place)
+        raise ImportRefused("import_malformed", problem) from error
+    except json.JSONDecodeError as error:
+        raise malformed(place, error.msg) from error
     except (ValueError, RecursionError) as error:
-        problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise malformed(place, problem) from error
+        raise malformed(place, error.args[0] if error.args else "") from error
 
 
-def check_shape(data: bytes | bytearray, *, place: str) -> None:
-    """Raise `ImportRefused` for a document of too many levels or too many values."""
+def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
+    """Raise `ImportRefused` for a document with too many levels or values."""
     if depth_of(data) > DEPTH:
         raise too_deep(place)
     if len(data) > VALUES_FROM:
         marks = _STRINGS.sub(b"", data)
         if sum(marks.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
-            problem = f"The JSON in {place} has more than {VALUES:,} values."
-            raise ImportRefused("import_too_many", problem)
+            problem = gettext_lazy("The JSON in {place} has more than {limit:,} values.")
+            raise ImportRefused("import_too_many", format_lazy(problem, place=place, limit=VALUES))
 
 
-def too_deep(place: str) -> ImportRefused:
-    """Return the refusal of JSON that has too many levels."""
-    return ImportRefused("import_too_deep", f"The JSON in {place} has more than {DEPTH} levels.")
+def too_deep(place: str | Promise) -> ImportRefused:
+    """Return the error for JSON with too many levels."""
+    problem = gettext_lazy("The JSON in {place} has more than {limit} levels.")
+    return ImportRefused("import_too_deep", format_lazy(problem, place=place, limit=DEPTH))
 
 
-def malformed(place: str, problem: str) -> ImportRefused:
-    """Return the refusal of what is no JSON."""
-    sentence = f"There is no valid JSON in {place}: {problem}."
-    return ImportRefused("import_malformed", sentence)
+def malformed(place: str | Promise, problem: str | Promise) -> ImportRefused:
+    """Return the error for invalid JSON."""
+    sentence = gettext_lazy("Invalid JSON in {place}: {problem}.")
+    return ImportRefused("import_malformed", format_lazy(sentence, place=place, problem=problem))
 
 
 def refuse_constant(name: str) -> float:
-    """Raise ValueError: NaN and Infinity are no JSON."""
-    raise ValueError(f"{name} is no JSON")
+    """Raise ValueError: NaN and Infinity are not valid JSON."""
+    raise ValueError(format_lazy(gettext_lazy("{name} is no JSON"), name=name))
 
 
 def whole(digits: str) -> int:
-    """Return a whole number of a bounded length. Raises ValueError."""
+    """Return an integer of limited length. Raises ValueError."""
     if len(digits) > 30:
-        raise ValueError("a number has too many digits")
+        raise ValueError(gettext_lazy("a number has too many digits"))
     return int(digits)
 
 
 def depth_of(data: bytes | bytearray) -> int:
-    """Return the number of levels of a JSON text, without reading it as JSON."""
+    """Return the number of levels of a JSON text, without parsing it."""
     depth = deepest = 0
     for found in _LEVELS.finditer(_STRINGS.sub(b"", data)):
         depth += 1 if found[0] in (b"[", b"{") else -1
@@ -158,18 +190,18 @@ def depth_of(data: bytes | bytearray) -> int:
 
 
 def opened(file: IO[bytes]) -> zipfile.ZipFile:
-    """Open an archive whose list of entries was checked. Raises `ImportRefused`."""
+    """Open an archive after checking its directory. Raises `ImportRefused`."""
     check_count(file)
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise bad_archive("It is damaged, or no ZIP archive.") from error
+        raise bad_archive(gettext_lazy("It is damaged or not a ZIP archive.")) from error
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(entries) > settings.IMPORT_ENTRIES:
         raise too_many_entries()
     if len(set(names)) < len(names):
-        raise bad_archive("It has two entries of one name.")
+        raise bad_archive(gettext_lazy("It has two entries with the same name."))
     for entry in entries:
         check_entry(entry)
     if sum(entry.file_size for entry in entries) > settings.IMPORT_UNPACKED_BYTES:
@@ -178,15 +210,16 @@ def opened(file: IO[bytes]) -> zipfile.ZipFile:
 
 
 def too_many_entries() -> ImportRefused:
-    """Return the refusal of an archive that lists more than it may."""
+    """Return the error for an archive with too many entries."""
     limit = settings.IMPORT_ENTRIES
-    return ImportRefused("import_too_many", f"The archive has more than {limit:,} entries.")
+    problem = gettext_lazy("The archive has more than {limit:,} entries.")
+    return ImportRefused("import_too_many", format_lazy(problem, limit=limit))
 
 
 def check_count(file: IO[bytes]) -> None:
-    """Raise `ImportRefused` for an archive that lists too many entries, before it is read.
+    """Raise `ImportRefused` for an archive with too many entries, before opening it.
 
-    The entries themselves are counted: the numbers at the end of an archive can say anything.
+    Counts the entries themselves, because the numbers at the end of an archive can be forged.
     """
     for start, size in directories(file):
         if size > settings.IMPORT_ENTRIES * ENTRY_BYTES:
@@ -205,10 +238,10 @@ def check_count(file: IO[bytes]) -> None:
 
 
 def directories(file: IO[bytes]) -> list[tuple[int, int]]:
-    """Return start and size of each list of entries that the end of an archive may stand for.
+    """Return start and size of each directory that the end of an archive may refer to.
 
-    The end record is found as `zipfile` finds it. Where a record of large archives stands before
-    it, that one counts, so both lists are returned.
+    The end record is found like in `zipfile`. If a ZIP64 record precedes it, either may apply, so
+    both directories are returned.
     """
     size = size_of(file)
     tail_at = max(size - 65_557, 0)
@@ -219,7 +252,7 @@ def directories(file: IO[bytes]) -> list[tuple[int, int]]:
     if at < 0 or not (tail.startswith(b"PK\x05\x06", at) and tail.endswith(b"\0\0")):
         at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < 22:
-        raise bad_archive("It is damaged, or no ZIP archive.")
+        raise bad_archive(gettext_lazy("It is damaged or not a ZIP archive."))
     end = tail_at + at
     listed = int.from_bytes(tail[at + 12 : at + 16], "little")
     found = [(max(end - listed, 0), listed)]
@@ -237,19 +270,21 @@ def directories(file: IO[bytes]) -> list[tuple[int, int]]:
 
 
 def check_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `ImportRefused` for a path that leads out, encrypted words, and a bomb."""
+    """Raise `ImportRefused` for an unsafe path, an encrypted entry or a zip bomb."""
     name = entry.filename
     is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
     if is_outside or not names.is_sound(name) or len(name) > 300:
-        raise bad_archive("The name of an entry leads out of the archive.")
+        raise bad_archive(gettext_lazy("The path of an entry leads outside the archive."))
     if entry.flag_bits & 1:
-        raise bad_archive("It is encrypted.")
+        raise bad_archive(gettext_lazy("It is encrypted."))
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
-        raise bad_archive("An entry would be far larger than the archive.")
+        raise bad_archive(
+            gettext_lazy("An entry expands to far more than the size of the archive.")
+        )
 
 
 def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
-    """Return the bytes of an entry, counted as they come. Raises `ImportRefused`."""
+    """Return the bytes of an entry, counted while reading. Raises `ImportRefused`."""
     pieces, size = [], 0
     try:
         with archive.open(name) as entry:
@@ -259,10 +294,16 @@ def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
                     raise too_large(most)
                 pieces.append(piece)
     except UNREADABLE as error:
-        raise bad_archive(f"The entry {name} is damaged.") from error
+        raise damaged_entry(name) from error
     return b"".join(pieces)
 
 
-def bad_archive(problem: str) -> ImportRefused:
-    """Return the refusal of an archive."""
-    return ImportRefused("import_bad_archive", f"The archive cannot be read. {problem}")
+def damaged_entry(name: str) -> ImportRefused:
+    """Return the error for an archive with a damaged entry."""
+    return bad_archive(format_lazy(gettext_lazy("The entry {name} is damaged."), name=name))
+
+
+def bad_archive(problem: str | Promise) -> ImportRefused:
+    """Return the error for an unreadable archive."""
+    sentence = gettext_lazy("The archive cannot be read. {problem}")
+    return ImportRefused("import_bad_archive", format_lazy(sentence, problem=problem))

@@ -1,15 +1,19 @@
-"""Builds the draft of a chat from the entries of another product, and names what is lost."""
+"""Build the draft of a chat from another product's entries, and list the losses."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from sys import intern
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+from django.utils.translation import gettext_noop
 
 from chats.exchange.drafts import ChatDraft, DraftSummary, Node
 from chats.exchange.jsonstream import is_list, items
+from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedParts, on_shelf
+from chats.exchange.thoughts import with_reasoning
 from contextpolicy.engine import names
 from contextpolicy.engine.messages import (
     FilePart,
@@ -21,13 +25,13 @@ from contextpolicy.engine.messages import (
 )
 
 Role = Literal["user", "assistant"]
-# So many losses are named for one chat; the rest is counted.
+# Maximum number of losses listed for a chat; the others are counted.
 MOST_LOSSES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A chat of a file that has no known form."""
+    """A chat of a file in an unknown format."""
 
     title: str
     reason: str
@@ -35,33 +39,33 @@ class Unreadable:
 
 @dataclass(slots=True)
 class SourceEntry:
-    """An entry of a file: a message, the result of a tool, or something that is passed over.
+    """An entry of a file: a message, a tool result, or an entry to skip.
 
-    `parts` is empty for all but messages. `result`: the id of the call and its content; an empty id
-    stands for the nearest open call before it.
+    `parts` is empty except for messages. `result`: the id of the call and its content. An empty id
+    means the nearest open call before it.
     """
 
     id: str
     parent: str | None
     role: Role = "user"
-    parts: list[Part] = field(default_factory=list)
+    parts: Sequence[Part] = ()
     ts: int | None = None
     model: str = ""
     result: tuple[str, object] | None = None
 
     def metadata(self) -> dict[str, object]:
-        """Return what is known of the message beside its words."""
+        """Return the metadata of the message."""
         known = {"ts": self.ts, "kind": "normal", "model": self.model}
         return {name: value for name, value in known.items() if value is not None and value != ""}
 
 
 @dataclass(slots=True)
 class Builder:
-    """Builds one chat of entries in any order.
+    """Build one chat from entries in any order.
 
-    The tree is made of the parents that entries name. Lists of children only give the order, and
-    name the parent of an entry that names none itself. `counted` is the number of messages in the
-    file, results of tools among them; `lost` is how many of them are not in the draft.
+    The tree follows the parents that entries name. Lists of children set the order, and the parent
+    of an entry that names none. `counted` is the number of messages in the file, including tool
+    results. `lost` is the number of those missing from the draft.
     """
 
     entries: dict[str, SourceEntry] = field(default_factory=dict)
@@ -70,8 +74,10 @@ class Builder:
     counted: int = 0
     lost: int = 0
     calls: int = 0
-    # What an entry without a known parent follows: nothing, or the entry before it in the file.
+    # Whether an entry without a known parent follows the previous entry of the file.
     is_chain: bool = False
+    # Holds the content of all but the first entries on disk.
+    shelf: Shelf = field(default_factory=Shelf)
 
     def add(
         self,
@@ -83,13 +89,16 @@ class Builder:
         ts: object = None,
         model: object = None,
     ) -> str:
-        """Add a message behind another and return its id here. One without parts is passed over."""
+        """Add a message after `parent` and return its id here.
+
+        A message without parts is skipped.
+        """
         listed = list(parts)
         self.counted += bool(listed)
         own_id, parent = intern(own_id), intern(parent) if parent is not None else None
         known = self.entries.get(own_id)
         if known is not None and known.parts and listed:
-            if known.parts == listed and known.parent == parent:
+            if [*known.parts] == listed and known.parent == parent:
                 self.counted -= 1
                 return own_id
             self.losses.append(f"id_twice:{own_id[:80]}")
@@ -97,17 +106,26 @@ class Builder:
         if known is None or listed:
             by = model[:200] if isinstance(model, str) and role == "assistant" else ""
             self.entries[own_id] = SourceEntry(
-                own_id, parent, role, listed, milliseconds(ts), intern(by)
+                own_id, parent, role, self.shelved(listed), milliseconds(ts), intern(by)
             )
         return own_id
 
+    def shelved(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the parts of an entry, moved to disk if the chat is large.
+
+        Calls stay in memory until their results are known.
+        """
+        if len(self.entries) < IN_MEMORY or any(isinstance(part, ToolCallPart) for part in parts):
+            return parts
+        return self.shelf.parts(parts)
+
     def skip(self, own_id: str, *, parent: str | None) -> None:
-        """Pass an entry over: what follows it goes on from the one before it."""
+        """Skip an entry: its children follow its parent."""
         parent = intern(parent) if parent is not None else None
         self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
 
     def drop(self, loss: str) -> None:
-        """Report a message that cannot be taken."""
+        """Report a message that cannot be imported."""
         self.counted += 1
         self.lost += 1
         self.losses.append(loss)
@@ -115,7 +133,7 @@ class Builder:
     def result(
         self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
     ) -> None:
-        """Add the result of a call; without its id, that of the nearest open call before it."""
+        """Add the result of a call; without an id, of the nearest open call before it."""
         self.counted += 1
         own_id = own_id or f"result-{len(self.entries)}"
         if own_id in self.entries:
@@ -123,13 +141,13 @@ class Builder:
         self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
 
     def names_children(self, own_id: str, children: object) -> None:
-        """Note the order in which the children of an entry stand."""
+        """Store the order of an entry's children."""
         listed = [intern(child) for child in items(children) if isinstance(child, str)]
         if listed:
             self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
 
     def parents(self) -> dict[str, str | None]:
-        """Return the parent of each entry. Loops are cut, and missing parents are reported."""
+        """Return the parent of each entry. Cuts loops and reports missing parents."""
         by_children = {
             child: own_id
             for own_id, listed in self.children.items()
@@ -151,7 +169,7 @@ class Builder:
                     parent = before if self.is_chain else None
             found[own_id] = parent
             before = own_id
-        # The first of all may follow something that no export has.
+        # The first entry may follow one that is never exported.
         roots = sum(parent is None for parent in found.values())
         self.losses += [
             f"parent_missing:{own_id[:80]}"
@@ -162,12 +180,12 @@ class Builder:
         return found
 
     def has_parent(self, own_id: str) -> bool:
-        """Return True if an entry names a parent that is in the file."""
+        """Return True if the file contains the parent that an entry names."""
         entry = self.entries.get(own_id)
         return entry is not None and entry.parent in self.entries
 
     def cut_loops(self, parents: dict[str, str | None]) -> None:
-        """Make the first entry of each loop the first of its path."""
+        """Turn the first entry of each loop into a root."""
         sound: set[str] = set()
         for start in parents:
             path: dict[str, None] = {}
@@ -181,7 +199,7 @@ class Builder:
             sound.update(path)
 
     def in_order(self, parents: Mapping[str, str | None]) -> list[str]:
-        """Return the ids of all entries: parents first, siblings as their parent lists them."""
+        """Return the ids of all entries: parents first, siblings in their parent's order."""
         below: dict[str | None, list[str]] = {}
         for own_id, parent in parents.items():
             below.setdefault(parent, []).append(own_id)
@@ -205,13 +223,13 @@ class Builder:
         active: str | None = None,
         summary: DraftSummary | None = None,
     ) -> ChatDraft | Unreadable:
-        """Return the chat; without any message it cannot be taken."""
+        """Return the chat, or `Unreadable` without any message."""
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
-            return Unreadable(name, "It has no message that a person or a model wrote.")
+            return Unreadable(name, gettext_noop("It contains no messages of a person or a model."))
         parents = self.parents()
         order = self.in_order(parents)
-        # The message that stands for each entry: itself, or the nearest one before it.
+        # The message for each entry: itself, or its nearest ancestor that is a message.
         stands: dict[str, str | None] = {}
         for own_id in order:
             parent = parents[own_id]
@@ -221,21 +239,21 @@ class Builder:
         end = stands.get(active) if active is not None else None
         end = end or next(key for key in reversed(self.entries) if self.entries[key].parts)
         nodes = []
+        is_large = len(order) > IN_MEMORY
         for own_id in order:
             entry = self.entries.pop(own_id)
             if not entry.parts:
                 continue
             parent = parents[own_id]
             before = stands[parent] if parent is not None else None
-            nodes.append(
-                Node(
-                    id=short(own_id),
-                    role=entry.role,
-                    parts=tuple(entry.parts),
-                    parent=short(before) if before is not None else None,
-                    metadata=entry.metadata(),
-                )
+            node = Node(
+                id=short(own_id),
+                role=entry.role,
+                parts=with_reasoning(entry.parts) if entry.role == "assistant" else entry.parts,
+                parent=short(before) if before is not None else None,
+                metadata=entry.metadata(),
             )
+            nodes.append(on_shelf(node, self.shelf) if is_large else node)
         return ChatDraft(
             source=short(source),
             nodes=tuple(nodes),
@@ -248,7 +266,7 @@ class Builder:
         )
 
     def named_losses(self) -> tuple[str, ...]:
-        """Return the losses, as many as are named for one chat."""
+        """Return the listed losses of the chat, up to the limit."""
         losses = self.losses[:MOST_LOSSES]
         if len(self.losses) > MOST_LOSSES:
             losses.append(f"further_losses:{len(self.losses) - MOST_LOSSES}")
@@ -260,12 +278,11 @@ class Builder:
         parents: Mapping[str, str | None],
         stands: Mapping[str, str | None],
     ) -> None:
-        """Put the results of tools behind their calls; one without a call is reported."""
+        """Put tool results after their calls; report results without a call."""
         open_calls: dict[str, tuple[SourceEntry, ToolCallPart]] = {}
         for entry in self.entries.values():
-            for part in entry.parts:
-                if isinstance(part, ToolCallPart):
-                    open_calls[part.call_id] = (entry, part)
+            for part in calls_in(entry):
+                open_calls[part.call_id] = (entry, part)
         for own_id in order:
             said = self.entries[own_id].result
             if said is None:
@@ -279,7 +296,9 @@ class Builder:
                 self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
                 continue
             entry, call = found
-            entry.parts.append(ToolResultPart(call.call_id, call.name, text_in(content)))
+            answer = ToolResultPart(call.call_id, call.name, text_in(content))
+            # An entry with calls is never on disk.
+            cast(list[Part], entry.parts).append(answer)
 
     def nearest_call(
         self,
@@ -288,17 +307,20 @@ class Builder:
         stands: Mapping[str, str | None],
         open_calls: Mapping[str, object],
     ) -> str:
-        """Return the id of the newest open call on the path to a message; empty: none is open."""
+        """Return the id of the newest open call on the path to a message.
+
+        Empty if there is none.
+        """
         while own_id is not None:
-            for part in reversed(self.entries[own_id].parts):
-                if isinstance(part, ToolCallPart) and part.call_id in open_calls:
+            for part in reversed(calls_in(self.entries[own_id])):
+                if part.call_id in open_calls:
                     return part.call_id
             parent = parents[own_id]
             own_id = stands[parent] if parent is not None else None
         return ""
 
     def blocks(self, content: object) -> list[Part]:
-        """Read content: a text, or a list of typed blocks as most programs have them."""
+        """Read content: a text, or a list of typed blocks."""
         if isinstance(content, str):
             return [TextPart(content)] if content.strip() else []
         found: list[Part] = []
@@ -307,7 +329,7 @@ class Builder:
         return found
 
     def block(self, block: object) -> list[Part]:
-        """Read one block; one of an unknown kind is lost, and named."""
+        """Read one block; an unknown kind is reported as a loss."""
         if isinstance(block, str):
             return [TextPart(block)] if block.strip() else []
         if not isinstance(block, Mapping):
@@ -331,15 +353,22 @@ class Builder:
         return []
 
 
+def calls_in(entry: SourceEntry) -> list[ToolCallPart]:
+    """Return the tool calls of an entry; parts on disk contain none."""
+    if isinstance(entry.parts, ShelvedParts):
+        return []
+    return [part for part in entry.parts if isinstance(part, ToolCallPart)]
+
+
 def short(own_id: str) -> str:
-    """Return an id that can be kept; a long or strange one by a digest of it."""
+    """Return an id that can be stored; long or unusual ones are replaced by a digest."""
     if len(own_id) <= 200 and names.is_sound(own_id):
         return own_id
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def text_in(content: object) -> str:
-    """Return the text of a tool's result, whichever form it has."""
+    """Return the text of a tool result in any format."""
     if isinstance(content, str):
         return content
     if is_list(content):
@@ -354,14 +383,14 @@ def text_in(content: object) -> str:
 
 
 def json_of(value: object) -> str:
-    """Write a value as JSON; a text is taken for JSON already."""
+    """Return a value as JSON; a text counts as JSON already."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def milliseconds(ts: object) -> int | None:
-    """Return a moment in milliseconds: of seconds, of milliseconds, or of ISO 8601."""
+    """Return a time in milliseconds, from seconds, milliseconds or ISO 8601."""
     if isinstance(ts, bool):
         return None
     if isinstance(ts, int | float) and 0 < ts < 10**14:
@@ -378,5 +407,5 @@ def milliseconds(ts: object) -> int | None:
 
 
 def texts_of(values: Iterable[Any]) -> list[str]:
-    """Return the texts among values."""
+    """Return the texts among the values."""
     return [value for value in values if isinstance(value, str) and value.strip()]

@@ -1,15 +1,15 @@
-"""Replaces the marks that products put into replies for citations, by links where they name one."""
+"""Replace other products' citation marks in replies with links, or remove them."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# ChatGPT: U+E200, a kind, fields after U+E202, U+E201. Others of these characters stand alone.
+# ChatGPT: U+E200, a kind, fields after U+E202, U+E201. These characters can also occur alone.
 MARK = re.compile(r"[ \t]*\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)*)\ue201")
 STRAY = re.compile("[\ue200-\ue20f]")
 OLD_MARK = re.compile(r"[ \t]*【\d+(?::\d+)?†[^】\n]{0,200}】")
-# Grok: elements around the number of a citation. DeepSeek: numbers of its search results.
+# Grok: elements around a citation's number. DeepSeek: numbers of its search results.
 CARD = re.compile(r"[ \t]*<grok:render\b.*?</grok:render>", re.DOTALL)
 NUMBER = re.compile(r"[ \t]*\[citation:(\d{1,4})\]")
 LONGEST_TITLE = 100
@@ -17,7 +17,7 @@ SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 
 
 def without_marks(text: str, references: Iterable[Any]) -> str:
-    """Return a text of ChatGPT with links in place of its marks; others are removed."""
+    """Return a ChatGPT text with links in place of its marks; marks without a link are removed."""
     if "\ue200" not in text and "†" not in text and not STRAY.search(text):
         return text
     for reference in references:
@@ -32,13 +32,13 @@ def without_marks(text: str, references: Iterable[Any]) -> str:
 
 
 def spaced_words(found: re.Match[str]) -> str:
-    """Return the words of a mark behind the spaces before it; neither where it has no words."""
+    """Return the text of a mark with the spaces before it; empty if it has no text."""
     words = words_of_mark(found[0].strip())
     return found[0][: found[0].index("\ue200")] + words if words else ""
 
 
 def links_of(reference: Mapping[str, Any]) -> str:
-    """Return the links of a citation; empty: it names no page."""
+    """Return the links of a citation; empty if it names no page."""
     items = reference.get("items")
     found = [item for item in items or [] if isinstance(item, Mapping)]
     links = [link for item in (found or [reference]) if (link := link_of(item))]
@@ -46,7 +46,7 @@ def links_of(reference: Mapping[str, Any]) -> str:
 
 
 def link_of(item: Mapping[str, Any]) -> str:
-    """Return a link of Markdown to a page of the web; empty: there is none."""
+    """Return a Markdown link to a web page; empty without one."""
     address = item.get("url")
     if not isinstance(address, str) or not re.fullmatch(r"https?://[^\s<>()\\]+", address):
         return ""
@@ -56,12 +56,12 @@ def link_of(item: Mapping[str, Any]) -> str:
 
 
 def escaped(found: re.Match[str]) -> str:
-    """Return a character that has a meaning in Markdown, without it."""
+    """Return a character escaped for Markdown."""
     return f"\\{found[0]}"
 
 
 def words_of_mark(mark: str) -> str:
-    """Return the words that a mark shows: those of an entity or of a link."""
+    """Return the visible text of a mark: that of an entity or a link."""
     found = MARK.fullmatch(mark)
     fields = found[2].split("\ue202")[1:] if found else []
     if found is None or not fields:
@@ -77,12 +77,12 @@ def words_of_mark(mark: str) -> str:
 
 
 def without_cards(text: str) -> str:
-    """Return a text of Grok without the elements of its citations."""
+    """Return a Grok text without its citation elements."""
     return CARD.sub("", text) if "<grok:render" in text else text
 
 
 def without_numbers(text: str, results: Iterable[Any]) -> str:
-    """Return a text of DeepSeek with links to its search results in place of their numbers."""
+    """Return a DeepSeek text with links in place of the numbers of its search results."""
     if "[citation:" not in text:
         return text
     links = {

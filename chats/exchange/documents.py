@@ -1,6 +1,6 @@
-"""Writes a chat to be read: as Markdown, as a page that opens from disk, as JSON.
+"""Write a chat for reading: as Markdown, as a standalone HTML page, or as JSON.
 
-The page asks for nothing: no script, no address that a browser would fetch; its pictures are in it.
+The page loads nothing: it has no script and no external address, and contains its images.
 """
 
 import json
@@ -41,13 +41,13 @@ PAGE = 500
 
 
 def file_name(chat: Chat, *, form: str) -> str:
-    """Return a name for the file that every system takes."""
+    """Return a file name that is valid on every system."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60]
     return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
 
 
 def write(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:
-    """Write a chat in one of `FORMS`; `beside`: the way to the folder of images, if any."""
+    """Write a chat in one of `FORMS`; `beside`: relative path to the image folder, if any."""
     if form == "json":
         into.write(as_json(chat))
         return
@@ -63,7 +63,7 @@ def said_in(chat: Chat) -> Iterator[Message]:
 
 
 def heading(chat: Chat) -> str:
-    """Return the title of a chat; one without a title is called a chat."""
+    """Return the title of a chat, or a default."""
     return chat.title or "Chat"
 
 
@@ -73,7 +73,7 @@ def moment(row: Message) -> str:
 
 
 def tools_in(row: Message) -> Iterator[tuple[str, str]]:
-    """Yield what a message holds beside its text: a name, and the words."""
+    """Yield the name and text of each part of a message that is not text."""
     for part in row.parts:
         if part["type"] == "reasoning":
             yield "Thoughts", part["text"]
@@ -87,20 +87,20 @@ def tools_in(row: Message) -> Iterator[tuple[str, str]]:
 
 
 def images_in(row: Message) -> Iterator[MessageImage]:
-    """Yield the images of a message whose bytes are here, in their order."""
+    """Yield the images of a message that are stored here, in order."""
     for sha256 in dict.fromkeys(hashes_in(row)):
         yield from MessageImage.objects.filter(message=row, sha256=sha256)
 
 
 def fenced(text: str) -> str:
-    """Return a text as a block of code, whatever fences it has."""
+    """Return a text as a fenced code block, whatever fences it contains."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}\n"
 
 
 def markdown(chat: Chat, *, beside: str) -> Iterator[str]:
-    """Yield a chat as Markdown; its pictures where the folder of images is beside it."""
+    """Yield a chat as Markdown, with images if the image folder is given."""
     yield f"# {' '.join(heading(chat).split())}\n"
     for row in said_in(chat):
         yield f"\n## {row.said_by} · {moment(row)}\n\n"
@@ -112,7 +112,7 @@ def markdown(chat: Chat, *, beside: str) -> Iterator[str]:
 
 
 def page(chat: Chat) -> Iterator[str]:
-    """Yield a chat as a page; words of people and models are rendered as in the product."""
+    """Yield a chat as an HTML page, with messages rendered as in the product."""
     title = escape(heading(chat))
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -136,7 +136,7 @@ def page(chat: Chat) -> Iterator[str]:
 
 
 def as_json(chat: Chat) -> bytes:
-    """Return a chat as one JSON document: what is known of it, and all its UI messages."""
+    """Return a chat as one JSON document with its metadata and UI messages."""
     writer = Writer(chat, scope="all")
     active = summary_of(writer.branch.active_compaction)
     listed = [json.loads(line) for part in writer.lines() for line in part.splitlines()]

@@ -1,7 +1,9 @@
-"""The form between a file and a chat: what was read, before anything is stored."""
+"""The intermediate form of an imported chat, before it is stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from django.utils.functional import Promise
 
 from chats.ground.refusals import Refusal
 from chats.record.images import Bytes
@@ -9,7 +11,7 @@ from contextpolicy.engine.messages import Part, Role
 
 
 class ImportRefused(Refusal):
-    """The file cannot be read, or is over a limit; nothing of it was stored.
+    """The file cannot be read or exceeds a limit; nothing of it was stored.
 
     `code` is stable: `import_unknown_form`, `import_malformed`, `import_too_large`,
     `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`, `import_incomplete`.
@@ -19,7 +21,7 @@ class ImportRefused(Refusal):
     sentence = "{problem}"
     param = "file"
 
-    def __init__(self, code: str, problem: str) -> None:
+    def __init__(self, code: str, problem: str | Promise) -> None:
         super().__init__(problem=problem)
         self.code = code
 
@@ -28,20 +30,20 @@ class ImportRefused(Refusal):
 class Node:
     """One message of a draft.
 
-    `parent` is the id of the message before it; None: it is the first of a path. `metadata` is kept
-    and exported again; what a column holds is taken out of it.
+    `parent` is the id of the previous message, or None for the first of a path. `metadata` is
+    stored and exported again, except values that have a column.
     """
 
     id: str
     role: Role
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     parent: str | None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftSummary:
-    """A summary that stands for messages of a draft, by their ids."""
+    """A summary of messages of a draft, named by their ids."""
 
     id: str
     text: str
@@ -53,13 +55,13 @@ class DraftSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDraft:
-    """A chat as it was read from a file. Parents stand before their children.
+    """A chat as read from a file. Parents precede their children.
 
-    `source` names the chat where it came from; `active` is the id of the last message of the path
-    that people look at. `losses`: what of it could not be taken. `here`: the id of the chat of this
-    person that it may be, where they bring back what they exported here. `counted` is the number of
-    messages in the file, `lost` how many of them are not in `nodes`. `has_id`: `source` is the
-    chat's own id; without one it is made of the whole content.
+    `source` identifies the chat at its origin. `active` is the id of the last message of the active
+    path. `losses`: contents that could not be imported. `here`: the id of this person's chat that
+    the file may have been exported from. `counted` is the number of messages in the file, `lost`
+    the number of those not in `nodes`. `has_id`: `source` is the chat's id; otherwise it is derived
+    from the content.
     """
 
     source: str
@@ -78,13 +80,13 @@ class ChatDraft:
     folder: str = ""
     pinned: bool = False
     archived: bool = False
-    # The bytes of images that came along, by their hash.
+    # The bytes of the included images, by hash.
     images: Mapping[str, Bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """A chat of a file that could not be taken, and why."""
+    """A chat of a file that could not be imported, and the reason."""
 
     title: str
     code: str

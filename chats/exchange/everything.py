@@ -1,4 +1,4 @@
-"""Reads the archive of everything that a person exported, chat by chat, as each one is come to."""
+"""Read the account archive of a person chat by chat."""
 
 import uuid
 import zipfile
@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from chats.exchange import bounds, jsonstream, pictures, reading
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
@@ -14,12 +16,12 @@ from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 ACCOUNT = bounds.WHOLE
 CHATS = "chats/"
 READABLE = ".jsonl"
-TEMPORARY = "It was a temporary chat; those are not kept, so it stays out."
+TEMPORARY = gettext_lazy("Temporary chats are not imported.")
 
 
 @dataclass(frozen=True, slots=True)
 class ListedChat:
-    """A chat as the archive lists it: its file, and what is known of it beside its messages."""
+    """A chat in the archive's list: its file and metadata."""
 
     file: str
     chat_id: str
@@ -32,33 +34,36 @@ class ListedChat:
 
 
 def is_whole(archive: zipfile.ZipFile) -> bool:
-    """Tell whether an archive has what every archive of everything has."""
+    """Return True if an archive is an account archive."""
     return ACCOUNT in archive.namelist()
 
 
 def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
-    """Return the chats of an archive in their order. Raises `ImportRefused`."""
+    """Return the listed chats of an archive in order. Raises `ImportRefused`."""
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
     account = jsonstream.lazy(data, place=ACCOUNT)
     chats = account.get("chats") if isinstance(account, Mapping) else None
     if not jsonstream.is_list(chats):
-        raise ImportRefused("import_malformed", f"There is no list of chats in {ACCOUNT}.")
+        problem = format_lazy(gettext_lazy("There is no list of chats in {name}."), name=ACCOUNT)
+        raise ImportRefused("import_malformed", problem)
     found = [
         listed(chat, place=place) for place, chat in enumerate(jsonstream.items(chats), start=1)
     ]
     if not found:
-        raise ImportRefused("import_empty", "There is no chat in the archive.")
+        raise ImportRefused("import_empty", gettext_lazy("The archive contains no chat."))
     if not any(chat.file.endswith(READABLE) for chat in found):
         raise ImportRefused(
             "import_unknown_form",
-            "The chats of this archive are there to be read. The one to import again is the"
-            " export of everything as JSONL.",
+            gettext_lazy(
+                "The chats of this archive are there to be read. The one to import again is the"
+                " export of everything as JSONL."
+            ),
         )
     return found
 
 
 def listed(value: object, *, place: int) -> ListedChat:
-    """Return a chat of the list. Raises `ImportRefused` where it names no file and no id."""
+    """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
     said: Mapping[str, Any] = value if isinstance(value, dict) else {}
     try:
         chat_id = str(uuid.UUID(text_in(said, "id")))
@@ -66,7 +71,11 @@ def listed(value: object, *, place: int) -> ListedChat:
         chat_id = ""
     file = text_in(said, "file")
     if not chat_id or not file.startswith(CHATS):
-        problem = f"Chat {place} of {ACCOUNT} has no id, or names no file of the archive."
+        problem = format_lazy(
+            gettext_lazy("Chat {number} of {name} has no id, or names no file of the archive."),
+            number=place,
+            name=ACCOUNT,
+        )
         raise ImportRefused("import_malformed", problem)
     return ListedChat(
         file=file,
@@ -81,7 +90,7 @@ def listed(value: object, *, place: int) -> ListedChat:
 
 
 def text_in(said: Mapping[str, Any], name: str) -> str:
-    """Return a text; empty where there is none."""
+    """Return a text; empty if missing."""
     value = said.get(name)
     return value if isinstance(value, str) else ""
 
@@ -89,7 +98,7 @@ def text_in(said: Mapping[str, Any], name: str) -> str:
 def drafts_behind(
     archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
 ) -> Iterator[ChatDraft | NotTaken]:
-    """Yield the chats behind a place; those before it are not read."""
+    """Yield the chats after a position without reading earlier ones."""
     images = pictures.entries_of(archive)
     for chat in chats[place:]:
         try:
@@ -107,14 +116,15 @@ def draft_of(
     try:
         entry = archive.getinfo(chat.file)
     except KeyError:
-        raise ImportRefused("import_bad_archive", "Its file is missing from the archive.") from None
+        problem = gettext_lazy("Its file is missing from the archive.")
+        raise ImportRefused("import_bad_archive", problem) from None
     if entry.file_size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
     try:
         with archive.open(entry) as file:
             draft = reading.read_lines(file)
     except bounds.UNREADABLE as error:
-        raise bounds.bad_archive("The file of this chat is damaged.") from error
+        raise bounds.bad_archive(gettext_lazy("The file of this chat is damaged.")) from error
     found, losses = pictures.read(archive, images, wanted=pictures.wanted_by(draft.nodes))
     return replace(
         draft,

@@ -1,4 +1,4 @@
-"""Writes one chat into a file, whichever form it has."""
+"""Export one chat into a file of any format."""
 
 import tempfile
 from datetime import datetime
@@ -8,16 +8,16 @@ from chats.exchange import documents, writing
 from chats.models import Chat
 
 LINES = "application/x-ndjson"
-# So much of it is held in memory; the rest lies on the disk until it was sent.
+# Bytes held in memory; a larger file is on disk until it was sent.
 IN_MEMORY = 4 * 1024 * 1024
 
 
 def file_of(
     chat: Chat, *, form: str, scope: str, actor: str, now: datetime
 ) -> tuple[str, IO[bytes]]:
-    """Return the content type and the file, at its beginning; whoever reads it closes it.
+    """Return the content type and the rewound file; the reader closes it.
 
-    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger is told.
+    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The export is recorded in the ledger.
     """
     reach = cast(writing.Scope, scope)
     writing.told(chat, scope=reach, form=form, actor=actor, now=now)

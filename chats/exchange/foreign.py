@@ -1,8 +1,14 @@
-"""Tells the files of other products apart."""
+"""Recognise the file formats of other products."""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import IO, Any
+
+from django.conf import settings
+from django.utils import translation
+from django.utils.functional import Promise
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import assistants, bounds, sessions, trees
 from chats.exchange.building import Unreadable
@@ -10,12 +16,12 @@ from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import is_list, items, shown
 
 Found = ChatDraft | Unreadable
-KNOWN = (
+KNOWN = gettext_lazy(
     "Import UI messages (JSON or JSONL), a bundle, an export of ChatGPT, Claude, DeepSeek, Grok,"
     " Gemini (Takeout), Open WebUI or LibreChat, a session of Claude Code, Codex, opencode, pi,"
     " aider or llama.cpp, or plain messages with role and content."
 )
-# How a chat of a product is read.
+# The reader of each product's chats.
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "chatgpt": trees.chatgpt,
     "deepseek": assistants.deepseek,
@@ -26,17 +32,18 @@ READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "opencode": sessions.opencode,
     "llama_app": sessions.llama_conversation,
 }
-# Nodes of a tree that are looked at to tell whose it is.
+# Maximum tree nodes that are checked to recognise the product.
 LOOKED_AT = 20
 
 
-def unknown(what: str) -> ImportRefused:
-    """Return the refusal of a file in no known form; `what` names what it is."""
-    return ImportRefused("import_unknown_form", f"The form of the file is unknown: {what}. {KNOWN}")
+def unknown(what: Promise) -> ImportRefused:
+    """Return the error for a file in an unknown format; `what` describes its content."""
+    problem = gettext_lazy("The form of the file is unknown: {what}. {known}")
+    return ImportRefused("import_unknown_form", format_lazy(problem, what=what, known=KNOWN))
 
 
 def product_of(chat: object) -> str:
-    """Return the product that wrote a chat; empty: it is not known."""
+    """Return the product that wrote a chat; empty if unknown."""
     if not isinstance(chat, Mapping):
         return ""
     if "mapping" in chat:
@@ -44,7 +51,7 @@ def product_of(chat: object) -> str:
     return next((product for product, is_of in SIGNS.items() if is_of(chat)), "")
 
 
-# How the chats of the other products are told apart.
+# Signs by which chats of the other products are recognised.
 SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "claude": lambda chat: "chat_messages" in chat,
     "open_webui": lambda chat: isinstance(chat.get("chat"), Mapping),
@@ -74,7 +81,7 @@ def product_of_tree(chat: Mapping[str, Any]) -> str:
 
 
 def list_form(first: object) -> str:
-    """Return the form of a list whose values are no chats: messages or activities; or empty."""
+    """Return the format of a list that contains messages or activities; otherwise empty."""
     if not isinstance(first, Mapping):
         return ""
     if "role" in first and is_list(first.get("parts")):
@@ -85,14 +92,14 @@ def list_form(first: object) -> str:
 
 
 def body_messages(document: object) -> object:
-    """Return the messages of a request body, as `useChat` and programs send them; None: no body."""
+    """Return the messages of a request body, as `useChat` and other clients send it; else None."""
     if isinstance(document, Mapping) and (listed := items(document.get("messages"))):
         return listed if list_form(listed[0]) in ("ui", "plain") else None
     return None
 
 
 def is_one_document(file: IO[bytes]) -> bool:
-    """Return True if a file is JSON that has no message on each line."""
+    """Return True if a file is one JSON document instead of a message per line."""
     head = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     if not head.startswith(b"{"):
@@ -109,14 +116,14 @@ def is_message(first: Mapping[str, Any]) -> bool:
 
 
 def first_line(file: IO[bytes]) -> Mapping[str, Any]:
-    """Return the object of the first line; empty where it is none. Raises `ImportRefused`."""
+    """Return the object in the first line; empty if it is none. Raises `ImportRefused`."""
     line = b"\n"
     while line and not line.strip():
         line = file.readline(bounds.LINE_BYTES + 1)
     file.seek(0)
     if len(line) > bounds.LINE_BYTES:
         return {}
-    bounds.check_shape(line, place="line 1")
+    bounds.check_shape(line, place=bounds.line_at(1))
     try:
         found = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -125,9 +132,9 @@ def first_line(file: IO[bytes]) -> Mapping[str, Any]:
 
 
 def session_form(first: Mapping[str, Any]) -> str:
-    """Return the program whose session begins with this line; empty: it is none.
+    """Return the program whose session begins with this line; empty if none does.
 
-    Raises `ImportRefused` for the session of a program that is not known here.
+    Raises `ImportRefused` for a session of an unknown program.
     """
     if "payload" in first:
         return "codex"
@@ -138,7 +145,8 @@ def session_form(first: Mapping[str, Any]) -> str:
         if harness == "llama.app":
             return "llama_app"
         if isinstance(harness, str) and harness not in ("", "pi"):
-            raise unknown(f"it is a session of {harness[:60]}")
+            what = gettext_lazy("it is a session of {program}")
+            raise unknown(format_lazy(what, program=harness[:60]))
         return "pi"
     if "role" in first and "content" in first and "parts" not in first:
         return "plain"
@@ -159,7 +167,15 @@ def session(form: str, lines: sessions.Lines) -> list[Found]:
 
 
 def other_form(chat: object, *, place: int, form: str) -> Unreadable:
-    """Return what is said of a chat that has another form than the first of its file."""
+    """Return the error for a chat with another format than the first one of its file."""
     product = product_of(chat)
-    what = f"It is of {product}" if product else f"Its form is unknown ({shown(chat)})"
-    return Unreadable(f"Chat {place}", f"{what}, and the file was taken for one of {form}.")
+    if product:
+        sentence = gettext_noop("It is of {product}, and the file was taken for one of {form}.")
+        reason = sentence.format(product=product, form=form)
+    else:
+        sentence = gettext_noop(
+            "Its form is unknown ({names}), and the file was taken for one of {form}."
+        )
+        with translation.override(settings.LANGUAGE_CODE):
+            reason = sentence.format(names=shown(chat), form=form)
+    return Unreadable(f"Chat {place}", reason)

@@ -1,4 +1,4 @@
-"""Tells the form of a file by its content, and reads the chats in it one by one."""
+"""Recognise the format of a file by its content, and read its chats one by one."""
 
 import re
 import tempfile
@@ -10,6 +10,9 @@ from itertools import islice
 from typing import IO, Any, cast
 
 from django.conf import settings
+from django.utils.functional import Promise
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
 from chats.exchange.building import Unreadable
@@ -19,33 +22,35 @@ from chats.exchange.storing import without_unstorable
 UI = "ui"
 BUNDLE = "bundle"
 EVERYTHING = "everything"
-# A file of these is one chat; what keeps that out is said of the file.
+# Formats with one chat; an error of the chat is then an error of the file.
 OF_ONE_CHAT = (UI, BUNDLE)
 MOST_CHATS = 20_000
-# The entries of an archive that a product sends, and those that may each be a file of their own.
+# Names of archive entries from products, and of entries that are complete files.
 CHATS_NAME = re.compile(r"(?:conversations(?:-\d{1,6})?|prod-grok-backend)\.json")
 READABLE = re.compile(r".*\.(?:json|jsonl|ndjson|aider\.chat\.history\.md)", re.DOTALL)
-# The list of chats in an object that is not a chat itself.
+# Name of the chat list in an object that is not a chat.
 WRAPPED = "conversations"
 
 Draft = ChatDraft | NotTaken
 Tick = Callable[[], None]
 Open = Callable[[], IO[bytes]]
+# The place of an error in a file outside an archive.
+THE_FILE = gettext_lazy("the file")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A call between two pieces, and the files that stay open until its end."""
+    """A callback between pieces, and the files to close at the end."""
 
     tick: Tick
     kept: ExitStack
-    # Begin, length and product of each list of chats that was looked through before.
+    # Start, length and product of each chat list that was scanned before.
     outline: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A chat of a file, and the mark behind it: its part of the file, and the place there."""
+    """A chat of a file, and the position after it: the part of the file, and the offset in it."""
 
     draft: Draft
     mark: tuple[int, int] = (0, 0)
@@ -53,10 +58,10 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The content of a file: its form, the number of its chats, and these, read one by one.
+    """The content of a file: its format, the number of its chats, and an iterator.
 
-    `behind(place, mark)` are the chats after so many; a mark spares reading those before once more.
-    `kept_as` is the form that chats are known by when they come again.
+    `behind(place, mark)` yields the chats after `place`; with a mark, earlier ones are not read
+    again. `kept_as` is the format by which imported chats are recognised later.
     """
 
     form: str
@@ -69,7 +74,7 @@ class Source:
 class ArchivePart:
     """A document with chats: a file, or an entry of an archive.
 
-    `chats(place, offset)` are the chats behind a place, each with the offset behind it.
+    `chats(place, offset)` yields the chats after a position, each with the offset after it.
     """
 
     form: str
@@ -78,7 +83,7 @@ class ArchivePart:
 
 
 def check_at_once(file: IO[bytes]) -> None:
-    """Raise `ImportRefused` for what is wrong with a file before its words are read."""
+    """Raise `ImportRefused` for errors that are visible without reading the messages."""
     bounds.check_size(file)
     if is_archive(file):
         bounds.opened(file)
@@ -93,9 +98,9 @@ def is_archive(file: IO[bytes]) -> bool:
 
 
 def too_many() -> NotTaken:
-    """Return what is told of the chats of a file beyond the limit."""
-    problem = f"The file has more than {MOST_CHATS:,} chats. The first of them are here."
-    return NotTaken("", "import_too_many", problem)
+    """Return the error for the chats of a file beyond the limit."""
+    problem = gettext_noop("The file has more than {limit:,} chats. The first of them are here.")
+    return NotTaken("", "import_too_many", problem.format(limit=MOST_CHATS))
 
 
 def no_tick() -> None:
@@ -109,11 +114,11 @@ def read(
     tick: Tick = no_tick,
     outline: dict[str, Any] | None = None,
 ) -> Source:
-    """Read a file, whose form is told by its content. Raises `ImportRefused`.
+    """Read a file, and recognise its format by the content. Raises `ImportRefused`.
 
-    The whole file is looked through once, so that a damaged one is refused before any of it is
-    taken. `tick` is called again and again meanwhile. `kept` closes what stays open. `outline` is
-    filled; with that of an earlier task, the file is not looked through again.
+    Scans the whole file first, so that a damaged one is refused before any chat is imported. `tick`
+    is called repeatedly. `kept` closes open files. `outline` is filled; with the one of an earlier
+    task, the file is not scanned again.
     """
     bounds.check_size(file)
     work = Work(tick, kept, outline if outline is not None else {})
@@ -129,7 +134,7 @@ def read(
 
 
 def in_archive(file: IO[bytes], *, work: Work) -> Source:
-    """Return what an archive holds. Raises `ImportRefused`."""
+    """Return the content of an archive. Raises `ImportRefused`."""
     archive = bounds.opened(file)
     if reading.is_bundle(archive):
         return single(BUNDLE, reading.read_bundle(archive))
@@ -144,7 +149,7 @@ def in_archive(file: IO[bytes], *, work: Work) -> Source:
 
 
 def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
-    """Return the chats in the entries of an archive of another product. Raises `ImportRefused`."""
+    """Return the chats in the archive of another product. Raises `ImportRefused`."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     named = [e for e in entries if CHATS_NAME.fullmatch(e.filename.rpartition("/")[2])]
     readable = named or [e for e in entries if READABLE.fullmatch(e.filename)]
@@ -159,46 +164,48 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
                 raise
             strange.append(NotTaken(name, refusal.code, refusal.sentence))
     if not parts and any(e.filename.endswith("MyActivity.html") for e in entries):
-        problem = "Google wrote the activities as HTML. Choose JSON for My Activity in Takeout."
+        problem = gettext_lazy(
+            "Google wrote the activities as HTML. Choose JSON for My Activity in Takeout."
+        )
         raise ImportRefused("import_unknown_form", problem)
     if not parts:
-        raise ImportRefused(
-            "import_unknown_form",
-            "No file in the archive has a known form: it holds neither `history.jsonl` nor"
-            f" `account.json` nor `conversations.json`. {foreign.KNOWN}",
+        sentence = gettext_lazy(
+            "No file in the archive has a known form: it holds neither `history.jsonl` nor "
+            "`account.json` nor `conversations.json`. {known}"
         )
+        raise ImportRefused("import_unknown_form", format_lazy(sentence, known=foreign.KNOWN))
     return joined(parts, strange=strange)
 
 
 def opener(archive: zipfile.ZipFile, name: str) -> Open:
-    """Return what opens an entry of an archive. What is damaged in it is refused."""
+    """Return a function that opens an archive entry. Damaged ones are refused."""
     return lambda: cast(IO[bytes], ArchiveEntry(archive, name))
 
 
 class ArchiveEntry:
-    """An entry of an archive as a file that is read forward; a damaged one is refused."""
+    """An archive entry as a forward-only file; damaged ones are refused."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self.name = name
         self.file = self.sound(archive.open, name)
 
     def sound(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Return what a call returns. Raises `ImportRefused` for a damaged entry."""
+        """Return the result of a call. Raises `ImportRefused` for a damaged entry."""
         try:
             return call(*given)
         except bounds.UNREADABLE as error:
-            raise bounds.bad_archive(f"The entry {self.name} is damaged.") from error
+            raise bounds.damaged_entry(self.name) from error
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
         return cast(bytes, self.sound(self.file.read, size))
 
     def readline(self, size: int) -> bytes:
-        """Return the next line, or so many bytes of it."""
+        """Return the next line, at most `size` bytes of it."""
         return cast(bytes, self.sound(self.file.readline, size))
 
     def seek(self, place: int) -> int:
-        """Go to a place."""
+        """Move to a position."""
         return cast(int, self.sound(self.file.seek, place))
 
 
@@ -208,12 +215,12 @@ def part_of(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
         total = sum(1 for _ in aider.chats_in(again()))
         return in_turn("aider", total, lambda: taken(aider.chats_in(again())))
     if foreign.is_one_document(again()):
-        return in_document(again, size=size, place=name or "the file", work=work)
+        return in_document(again, size=size, name=name, work=work)
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
     first = foreign.first_line(again())
     if form := foreign.session_form(first):
-        lines = (v for _, v in bounds.lines_in(again(), name=name and f"{name}, "))
+        lines = (v for _, v in bounds.lines_in(again(), name=name))
         values = (value for value in lines if isinstance(value, dict))
         drafts = list(taken(foreign.session(form, values)))
         return in_turn(form, len(drafts), lambda: iter(drafts))
@@ -222,16 +229,21 @@ def part_of(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
 
 
 def in_turn(form: str, total: int, drafts: Callable[[], Iterator[Draft]]) -> ArchivePart:
-    """Return a part whose chats are read from its beginning."""
+    """Return a part whose chats are always read from its beginning."""
     return ArchivePart(
         form, total, lambda place, _: ((one, 0) for one in islice(drafts(), place, None))
     )
 
 
-def in_document(again: Open, *, size: int, place: str, work: Work) -> ArchivePart:
-    """Return the chats of a JSON document. Raises `ImportRefused`."""
-    if place in work.outline:
-        start, total, product = work.outline[place]
+def in_document(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
+    """Return the chats of a JSON document. Raises `ImportRefused`.
+
+    `name`: of the entry of an archive.
+    """
+    place = name or THE_FILE
+    key = name or "the file"
+    if key in work.outline:
+        start, total, product = work.outline[key]
         return of_chats(product, again, start, total=total, place=place, work=work)
     found_list = list_in(again, place=place, work=work)
     if found_list is None:
@@ -244,13 +256,14 @@ def in_document(again: Open, *, size: int, place: str, work: Work) -> ArchivePar
     if form:
         return of_messages(form, again, start, size=size, place=place, work=work)
     if not product:
-        raise foreign.unknown(f"a list of {jsonstream.shown(value)}")
-    work.outline[place] = [start, total, product]
+        what = format_lazy(gettext_lazy("a list of {names}"), names=jsonstream.shown(value))
+        raise foreign.unknown(what)
+    work.outline[key] = [start, total, product]
     return of_chats(product, again, start, total=total, place=place, work=work)
 
 
 def of_chats(
-    product: str, again: Open, start: int, *, total: int, place: str, work: Work
+    product: str, again: Open, start: int, *, total: int, place: str | Promise, work: Work
 ) -> ArchivePart:
     """Return the chats of a list."""
 
@@ -263,8 +276,8 @@ def of_chats(
     return ArchivePart(product, total, chats)
 
 
-def head_of(again: Open, start: int, *, place: str, work: Work) -> tuple[Any, str]:
-    """Return the first value of a list, and the product of the first chat that is known."""
+def head_of(again: Open, start: int, *, place: str | Promise, work: Work) -> tuple[Any, str]:
+    """Return the first value of a list, and the product of the first recognised chat."""
     first, refused = None, None
     head = islice(elements(again, start, place=place, work=work), foreign.LOOKED_AT)
     for number, (data, _) in enumerate(head):
@@ -282,14 +295,14 @@ def head_of(again: Open, start: int, *, place: str, work: Work) -> tuple[Any, st
     return first, ""
 
 
-def of_product(product: str, data: bytearray | None, *, number: int, place: str) -> Draft:
+def of_product(product: str, data: bytearray | None, *, number: int, place: str | Promise) -> Draft:
     """Return one chat of a list."""
     title = f"Chat {number}"
     if data is None:
         refusal = bounds.chat_too_large()
         return NotTaken(title, refusal.code, refusal.sentence)
     try:
-        chat = jsonstream.lazy(data, place=f"{place}, chat {number}")
+        chat = jsonstream.lazy(data, place=format_lazy(bounds.CHAT_OF, name=place, number=number))
         if foreign.product_of(chat) != product:
             found: foreign.Found = foreign.other_form(chat, place=number, form=product)
         else:
@@ -300,13 +313,11 @@ def of_product(product: str, data: bytearray | None, *, number: int, place: str)
     return draft
 
 
-def list_in(again: Open, *, place: str, work: Work) -> tuple[int, int] | None:
-    """Return where the values of a document's list begin, and how many there are.
+def list_in(again: Open, *, place: str | Promise, work: Work) -> tuple[int, int] | None:
+    """Return the position of the first value in a document's list, and the number of values.
 
-    None: the document is one chat.
-
-    A row of objects, one behind the other, counts as a list. Raises `ImportRefused` for a document
-    that is not whole.
+    None: the document is a single chat. Concatenated objects count as a list. Raises
+    `ImportRefused` for an incomplete document.
     """
     reader = jsonstream.Reader(again(), place=place, tick=work.tick)
     if reader.take(b"["):
@@ -337,13 +348,13 @@ def elements(
     again: Open,
     start: int,
     *,
-    place: str,
+    place: str | Promise,
     work: Work,
     is_first: bool = True,
 ) -> Iterator[tuple[bytearray | None, int]]:
-    """Yield the values of a list, each with the place behind it; None for one that is too large.
+    """Yield the values of a list, each with the position after it; None for one that is too large.
 
-    A negative start stands for objects one behind the other.
+    A negative start means concatenated objects.
     """
     most = settings.IMPORT_CHAT_BYTES
     if start < 0:
@@ -357,8 +368,8 @@ def elements(
         yield data, reader.offset
 
 
-def in_object(again: Open, *, size: int, place: str) -> ArchivePart:
-    """Return the chat that a whole document is. Raises `ImportRefused`."""
+def in_object(again: Open, *, size: int, place: str | Promise) -> ArchivePart:
+    """Return the chat in a document. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
     document = jsonstream.lazy(again().read(size + 1), place=place)
@@ -367,7 +378,8 @@ def in_object(again: Open, *, size: int, place: str) -> ArchivePart:
         return in_turn(product, 1, lambda: iter([draft]))
     listed = foreign.body_messages(document)
     if listed is None:
-        raise foreign.unknown(f"an object with {jsonstream.shown(document)}")
+        names = jsonstream.shown(document)
+        raise foreign.unknown(format_lazy(gettext_lazy("an object with {names}"), names=names))
     values = cast(Sequence[Any], listed)
     form = foreign.list_form(values[0])
     if form == UI:
@@ -378,9 +390,9 @@ def in_object(again: Open, *, size: int, place: str) -> ArchivePart:
 
 
 def of_messages(
-    form: str, again: Open, start: int, *, size: int, place: str, work: Work
+    form: str, again: Open, start: int, *, size: int, place: str | Promise, work: Work
 ) -> ArchivePart:
-    """Return the chat that a list of messages is. Raises `ImportRefused`."""
+    """Return the chat in a list of messages. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
     values = loaded_messages(again, start, place=place, work=work)
@@ -391,17 +403,17 @@ def of_messages(
     return in_turn(form, 1, lambda: iter([draft]))
 
 
-def loaded_messages(again: Open, start: int, *, place: str, work: Work) -> Iterator[Any]:
-    """Yield the messages of a list. Raises `ImportRefused`, also where there are too many."""
+def loaded_messages(again: Open, start: int, *, place: str | Promise, work: Work) -> Iterator[Any]:
+    """Yield the messages of a list. Raises `ImportRefused`, also for too many."""
     for number, (data, _) in enumerate(elements(again, start, place=place, work=work), start=1):
         if number > bounds.LINES:
-            problem = f"The list has more than {bounds.LINES:,} messages."
-            raise ImportRefused("import_too_many", problem)
-        yield bounds.loaded(data or b"null", place=f"{place}, message {number}")
+            problem = gettext_lazy("The list has more than {limit:,} messages.")
+            raise ImportRefused("import_too_many", format_lazy(problem, limit=bounds.LINES))
+        yield bounds.loaded(data or b"null", place=bounds.message_at(number, name=place))
 
 
-def of_gemini(again: Open, start: int, *, place: str, work: Work) -> ArchivePart:
-    """Return the conversations of a list of activities. Raises `ImportRefused`."""
+def of_gemini(again: Open, start: int, *, place: str | Promise, work: Work) -> ArchivePart:
+    """Return the conversations in a list of activities. Raises `ImportRefused`."""
     held = work.kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the work
     groups: dict[str, list[tuple[int, int]]] = {}
     at = 0
@@ -447,12 +459,12 @@ def joined(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) ->
 
 
 def single(form: str, draft: Draft) -> Source:
-    """Return the content of a file that is one chat."""
+    """Return the content of a file with one chat."""
     return joined([in_turn(form, 1, lambda: iter([draft]))])
 
 
 def taken(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]:
-    """Yield drafts of another product as they can be stored."""
+    """Yield drafts of another product in a form that can be stored."""
     for draft in drafts:
         if isinstance(draft, Unreadable):
             yield NotTaken(draft.title, "import_malformed", draft.reason)

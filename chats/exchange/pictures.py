@@ -1,4 +1,4 @@
-"""The bytes of images in files: in a bundle and in the archive of everything beside the chats."""
+"""Image files in bundles and account archives."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ def name_of(image: MessageImage) -> str:
 
 
 def of_messages(rows: QuerySet[Message]) -> Iterator[MessageImage]:
-    """Yield the images of messages by their hash, each once, with one in memory at a time."""
+    """Yield the images of messages by hash, without duplicates, one in memory at a time."""
     found = MessageImage.objects.filter(message__in=rows.order_by().values("pk"))
     before = ""
     for pk, sha256 in found.order_by("sha256", "pk").values_list("pk", "sha256"):
@@ -36,7 +36,7 @@ def of_messages(rows: QuerySet[Message]) -> Iterator[MessageImage]:
 
 
 def wanted_by(nodes: Sequence[Node]) -> set[str]:
-    """Return the hashes of the images that the messages of a draft refer to."""
+    """Return the hashes of the images in a draft's messages."""
     parts = (part for node in nodes for part in node.parts if isinstance(part, FilePart))
     return {part.image.sha256 for part in parts if part.image and part.image.sha256}
 
@@ -48,11 +48,11 @@ def entries_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 class Images(Mapping[str, Bytes]):
-    """The images of a chat in an archive by their hashes, each read when it is asked for."""
+    """The images of a chat in an archive by hash, each read on access."""
 
     def __init__(self, archive: zipfile.ZipFile, names: Mapping[str, tuple[str, str]]) -> None:
         self.archive = archive
-        # The names of the entries, and the kinds of the images.
+        # The names of the entries, and the types of the images.
         self.names = names
 
     def __getitem__(self, sha256: str) -> Bytes:
@@ -74,7 +74,7 @@ def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
 def in_archive(
     archive: zipfile.ZipFile, *, wanted: Collection[str]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
-    """Return the images of a bundle, by their hash, and what was lost: also those in no message."""
+    """Return the images of a bundle by hash, and the losses, including images in no message."""
     entries = entries_of(archive)
     found, losses = read(archive, entries, wanted=wanted)
     return found, [*losses, *(dropped(sha256) for sha256 in entries if sha256 not in wanted)]
@@ -83,10 +83,10 @@ def in_archive(
 def read(
     archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], *, wanted: Collection[str]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
-    """Return the images that messages refer to, by their hash, and what was lost.
+    """Return the images in messages by hash, and the losses.
 
-    An image whose bytes are not those of its name, or are none that a message can have, is left
-    out. One is in memory at a time.
+    Skips an image whose bytes do not match the hash in its name or are not valid in a message. Only
+    one is in memory at a time.
     """
     found: dict[str, tuple[str, str]] = {}
     losses = []

@@ -1,4 +1,4 @@
-"""Reads UI messages, one a line, and bundles of them; whole or not at all."""
+"""Read UI messages, one per line, and bundles of them; a file is read completely or refused."""
 
 import hashlib
 import re
@@ -8,66 +8,88 @@ from dataclasses import replace
 from typing import IO, Any
 
 from django.conf import settings
+from django.utils.functional import Promise
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
+from chats.exchange.thoughts import with_reasoning
 from contextpolicy.engine import names
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
 
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
+HISTORY = "history.jsonl"
 LONGEST_ID = 200
-# Before the name of a chat without an id.
+# Prefix of the name of a chat without an id.
 OF_IDS = "ids:"
 META_BYTES = 1024 * 1024
 MOST_REVISIONS = 10**9
 
 
 class LineReader:
-    """Reads messages one after the other; each id stands once."""
+    """Reads messages in order; ids must be unique."""
 
     def __init__(self) -> None:
         self.messages: list[UIMessage] = []
         self.losses: list[str] = []
         self.ids: set[str] = set()
+        # Holds the content of all but the first messages on disk.
+        self.shelf = Shelf()
 
-    def read(self, value: object, *, place: str) -> UIMessage:
+    def read(self, value: object, *, place: Promise) -> UIMessage:
         """Read a message. Raises `ImportRefused`."""
         try:
             message, losses = ui_message(value)
         except MalformedUIMessage as error:
-            raise ImportRefused("import_malformed", f"In {place}: {error}") from error
+            problem = format_lazy(
+                gettext_lazy("In {place}: {problem}"), place=place, problem=str(error)
+            )
+            raise ImportRefused("import_malformed", problem) from error
         if len(message.id) > LONGEST_ID or not names.is_sound(message.id):
-            problem = f"The id of the message in {place} is too long, or has control characters."
-            raise ImportRefused("import_malformed", problem)
+            sentence = gettext_lazy(
+                "The id of the message in {place} is too long, or has control characters."
+            )
+            raise ImportRefused("import_malformed", format_lazy(sentence, place=place))
         self.losses += losses
         if all(isinstance(part, TextPart) and not part.text for part in message.parts):
-            # What an export writes for a message without any parts.
+            # An export writes an empty text for a message without parts.
             return replace(message, parts=())
         return message
 
-    def add(self, value: object, *, place: str) -> None:
+    def add(self, value: object, *, place: Promise) -> None:
         """Read a message into the list. Raises `ImportRefused`."""
         message = self.read(value, place=place)
         if message.id in self.ids:
-            problem = f"The id {message.id!r} stands twice, again in {place}."
+            problem = format_lazy(
+                gettext_lazy("The id {id} stands twice, again in {place}."),
+                id=repr(message.id),
+                place=place,
+            )
             raise ImportRefused("import_malformed", problem)
         self.ids.add(message.id)
+        if len(self.messages) >= IN_MEMORY:
+            parts, metadata = message.parts, message.metadata
+            message = replace(
+                message, parts=self.shelf.parts(parts), metadata=self.shelf.metadata(metadata)
+            )
         self.messages.append(message)
 
 
 def read_lines(file: IO[bytes]) -> ChatDraft:
-    """Read a file of UI messages, one a line. Raises `ImportRefused`."""
+    """Read a file of UI messages, one per line. Raises `ImportRefused`."""
     reader = LineReader()
     for number, value in bounds.lines_in(file):
-        reader.add(value, place=f"line {number}")
+        reader.add(value, place=bounds.line_at(number))
     return listed_draft(reader, {})
 
 
 def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
-    """Read a list of UI messages, as the AI SDK keeps and sends them. Raises `ImportRefused`.
+    """Read a list of UI messages in the format of the AI SDK. Raises `ImportRefused`.
 
-    System messages have no place in a chat and are reported.
+    System messages are not imported and are reported.
     """
     reader = LineReader()
     lost = 0
@@ -76,13 +98,17 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
             reader.losses.append("system_moved")
             lost += 1
             continue
-        reader.add(value, place=f"message {place}")
+        reader.add(value, place=format_lazy(bounds.MESSAGE, number=place))
     draft = listed_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
-    return replace(draft, counted=draft.counted + lost, lost=lost)
+    nodes = tuple(
+        replace(node, parts=with_reasoning(node.parts)) if node.role != "user" else node
+        for node in draft.nodes
+    )
+    return replace(draft, nodes=nodes, counted=draft.counted + lost, lost=lost)
 
 
 def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
-    """Return the draft of messages that were read one after the other."""
+    """Return the draft of the messages that were read."""
     nodes, active = linked(reader.messages)
     source = named(reader.messages, meta)
     return ChatDraft(
@@ -96,12 +122,12 @@ def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
 
 
 def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
-    """Return messages as nodes, each with the one before it, and the end of the active path.
+    """Return messages as nodes with their parents, and the end of the active path.
 
-    A line without `parentId` goes on from the line before it. Raises `ImportRefused`.
+    A line without `parentId` follows the previous line. Raises `ImportRefused`.
     """
     if not messages:
-        raise ImportRefused("import_empty", "There is no message in the file.")
+        raise ImportRefused("import_empty", gettext_lazy("The file contains no message."))
     nodes: list[Node] = []
     known: set[str] = set()
     before: str | None = None
@@ -109,7 +135,10 @@ def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
     for message in messages:
         parent = message.metadata.get("parentId", before)
         if parent is not None and not (isinstance(parent, str) and parent in known):
-            problem = f"Message {message.id!r} names a parent that does not stand before it."
+            problem = format_lazy(
+                gettext_lazy("Message {id} names a parent that does not stand before it."),
+                id=repr(message.id),
+            )
             raise ImportRefused("import_malformed", problem)
         if message.metadata.get("active") is True:
             active = message.id
@@ -121,17 +150,23 @@ def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
 
 def node_of(message: UIMessage, *, parent: str | None) -> Node:
     """Return a message as a node."""
+    known = message.metadata
+    metadata: Mapping[str, object] = {
+        name: known[name] for name in known if name not in ("parentId", "active")
+    }
+    if isinstance(known, ShelvedMetadata):
+        metadata = known.shelf.metadata(metadata)
     return Node(
         id=message.id,
         role=message.role,
         parts=message.parts,
         parent=parent,
-        metadata={k: v for k, v in message.metadata.items() if k not in ("parentId", "active")},
+        metadata=metadata,
     )
 
 
 def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
-    """Return the id of the chat where it came from; without one, a name made of the ids in it."""
+    """Return the id of the chat at its origin, or a name derived from its message ids."""
     listed = list(messages)
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
@@ -143,31 +178,33 @@ def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
 
 
 def is_bundle(archive: zipfile.ZipFile) -> bool:
-    """Tell whether an archive has the file that every bundle has."""
-    return "history.jsonl" in archive.namelist()
+    """Return True if an archive is a bundle."""
+    return HISTORY in archive.namelist()
 
 
 def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
-    """Read a bundle: what stands for the chat now, and the messages under its summary.
+    """Read a bundle: the current context of the chat, and the messages under its summary.
 
     Raises `ImportRefused`.
     """
     for name in archive.namelist():
-        known = name in ("history.jsonl", "meta.json") or pictures.ENTRY.fullmatch(name)
+        known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
         if not known and not ARCHIVED.fullmatch(name):
-            raise bounds.bad_archive(f"A bundle has no entry {name[:80]!r}.")
+            problem = gettext_lazy("A bundle has no entry {name}.")
+            raise bounds.bad_archive(format_lazy(problem, name=repr(name[:80])))
     meta = meta_of(archive)
     now_read, then_read = LineReader(), LineReader()
-    with archive.open("history.jsonl") as file:
+    with archive.open(HISTORY) as file:
         for number, value in bounded_lines(file):
-            now_read.add(value, place=f"history.jsonl, line {number}")
+            now_read.add(value, place=bounds.line_at(number, name=HISTORY))
     for name in sorted(n for n in archive.namelist() if ARCHIVED.fullmatch(n)):
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
         listed = jsonstream.lazy(data, place=name)
         if not jsonstream.is_list(listed):
-            raise ImportRefused("import_malformed", f"There is no list in {name}.")
+            problem = format_lazy(gettext_lazy("There is no list in {name}."), name=name)
+            raise ImportRefused("import_malformed", problem)
         for place, value in enumerate(listed, start=1):
-            then_read.add(value, place=f"{name}, message {place}")
+            then_read.add(value, place=bounds.message_at(place, name=name))
     draft = merged(now_read, then_read, meta=meta)
     images, losses = pictures.in_archive(archive, wanted=pictures.wanted_by(draft.nodes))
     return replace(draft, images=images, losses=(*draft.losses, *losses))
@@ -176,31 +213,33 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
 def bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
     """Yield the lines of an entry. Raises `ImportRefused`, also for a damaged one."""
     try:
-        yield from bounds.lines_in(file, name="history.jsonl, ")
+        yield from bounds.lines_in(file, name=HISTORY)
     except bounds.UNREADABLE as error:
-        raise bounds.bad_archive("The entry history.jsonl is damaged.") from error
+        raise bounds.damaged_entry(HISTORY) from error
 
 
 def meta_of(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """Return what a bundle says of its chat. Raises `ImportRefused`."""
+    """Return the metadata of a bundle. Raises `ImportRefused`."""
     if "meta.json" not in archive.namelist():
-        raise bounds.bad_archive("There is no meta.json in it.")
+        raise bounds.bad_archive(gettext_lazy("It contains no meta.json."))
     data = bounds.read_entry(archive, "meta.json", most=META_BYTES)
     meta = bounds.loaded(data, place="meta.json")
     if not isinstance(meta, dict) or meta.get("version") != 1:
-        raise ImportRefused("import_malformed", "The meta.json is of another version than 1.")
+        problem = gettext_lazy("The meta.json is of another version than 1.")
+        raise ImportRefused("import_malformed", problem)
     return meta
 
 
 def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, Any]) -> ChatDraft:
-    """Put what is summarised in front of what is kept. Raises `ImportRefused`.
+    """Combine summarised and current messages. Raises `ImportRefused`.
 
-    A message that stands in both was no source of the summary.
+    A message in both was not a source of the summary.
     """
     at = next((n for n, m in enumerate(now_read.messages) if m.kind == "summary"), None)
     if not then_read.messages or at is None:
         if then_read.messages:
-            raise ImportRefused("import_malformed", "There is an archive, but no summary of it.")
+            problem = gettext_lazy("There is an archive, but no summary of it.")
+            raise ImportRefused("import_malformed", problem)
         nodes, active = linked(now_read.messages)
         return draft_of(nodes, active=active, meta=meta, losses=now_read.losses, messages=nodes)
     said = now_read.messages[at]
@@ -208,7 +247,8 @@ def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, An
     kept = [m for m in now_read.messages[at + 1 :] if m.id not in then_read.ids]
     messages = [*head, *then_read.messages, *kept]
     if len({message.id for message in messages}) < len(messages):
-        raise ImportRefused("import_malformed", "An id stands twice in the bundle.")
+        problem = gettext_lazy("The bundle contains a duplicate id.")
+        raise ImportRefused("import_malformed", problem)
     nodes, active = linked(messages)
     text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))
     summary = DraftSummary(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext_noop
 
 from chats.exchange.building import (
     Builder,
@@ -46,9 +47,9 @@ class _ClaudeCode:
     builder: Builder = field(default_factory=lambda: Builder(is_chain=True))
     title: str = ""
     source: str = ""
-    # The last message that is not of a side chain.
+    # The last message outside of side chains.
     last: str | None = None
-    # The newest compaction: its id and its text; and the entry before it.
+    # The id and text of the newest compaction, and the entry before it.
     compact: tuple[str, str] | None = None
     compact_parent: str = ""
 
@@ -63,7 +64,7 @@ class _ClaudeCode:
         parent = line.get("parentUuid")
         parent = line.get("logicalParentUuid") if parent is None else parent
         is_compaction = line.get("subtype") == "compact_boundary" or line.get("isCompactSummary")
-        # Older sessions name nothing here.
+        # Older sessions have no parent here.
         parent = self.last if parent is None and is_compaction else parent
         parent = parent if isinstance(parent, str) else None
         message = line.get("message")
@@ -78,7 +79,7 @@ class _ClaudeCode:
         self.builder.skip(own, parent=parent)
 
     def before_compaction(self) -> str:
-        """Return the id of the last message before the newest compaction; empty: there is none."""
+        """Return the id of the last message before the newest compaction; empty without one."""
         entry = self.builder.entries.get(self.compact_parent)
         while entry is not None and not entry.parts:
             entry = self.builder.entries.get(entry.parent or "")
@@ -87,7 +88,7 @@ class _ClaudeCode:
     def add(
         self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None
     ) -> None:
-        """Add a message that has words of its own."""
+        """Add a message that contains text."""
         content = results_in(message.get("content"), self.builder, own=own, parent=parent)
         parts = self.builder.blocks(content)
         if parts:
@@ -103,10 +104,10 @@ class _ClaudeCode:
 
 
 def claude_code(lines: Lines) -> Found:
-    """Read a session of Claude Code: a tree by `parentUuid`; side chains are branches of it.
+    """Read a session of Claude Code: a tree by `parentUuid`, with side chains as branches.
 
-    After `/compact` the tree begins anew: `logicalParentUuid` names the entry that it goes on from,
-    and the text that stands for the earlier messages becomes a summary.
+    After `/compact`, a new tree begins: `logicalParentUuid` names the entry that it continues, and
+    the text that replaces earlier messages becomes a summary.
     """
     session = _ClaudeCode()
     for line in lines:
@@ -120,7 +121,7 @@ def claude_code(lines: Lines) -> Found:
 
 
 def summarised(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
-    """Return a draft with the summary of the messages up to one."""
+    """Return a draft with a summary of the messages up to one."""
     own, text = compact
     parents = {node.id: node.parent for node in found.nodes}
     path = path_to(short(before), parents)
@@ -162,7 +163,7 @@ def results_in(content: object, builder: Builder, *, own: str, parent: str | Non
 
 
 def pi(lines: Lines) -> Found:
-    """Read a session of pi: messages in order, in newer ones with the entry before each."""
+    """Read a session of pi: messages in order; newer ones also name their parents."""
     builder = Builder(is_chain=True)
     source = ""
     before: str | None = None
@@ -238,10 +239,10 @@ def codex_item(
 
 
 def opencode(chat: Mapping[str, Any]) -> Found:
-    """Read a session of opencode: messages in order, with parts as they were written."""
+    """Read a session of opencode: messages in order, with parts."""
     about = chat["info"]
     if not isinstance(about, Mapping):
-        return Unreadable("", "Its `info` is no object.")
+        return Unreadable("", gettext_noop("Its `info` is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(items(chat.get("messages")), start=1):
@@ -291,14 +292,14 @@ def opencode_parts(
     return parts, results
 
 
-# Parts that say something about the work and have no words.
+# Kinds of parts that have no text, only progress information.
 OPENCODE_OTHERS = frozenset(
     {"text", "reasoning", "step-start", "step-finish", "snapshot", "patch", "agent", "compaction"}
 )
 
 
 def opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCallPart, object]:
-    """Return the call of a tool, and its result if there is one."""
+    """Return a tool call, and its result if there is one."""
     state = part.get("state")
     state = state if isinstance(state, Mapping) else {}
     call_id = str(part.get("callID") or part.get("id") or f"call-{number}")
@@ -308,7 +309,7 @@ def opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCallPart
 
 
 def llama_app(lines: Lines) -> Iterator[Found]:
-    """Read conversations of the page of llama.cpp: each a header and a tree of messages."""
+    """Read conversations of the llama.cpp web page: each has a header and a tree of messages."""
     head: Mapping[str, Any] | None = None
     builder = Builder()
     for line in lines:
@@ -325,7 +326,7 @@ def llama_app(lines: Lines) -> Iterator[Found]:
 
 
 def llama_conversation(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of an older page of llama.cpp: `conv` and `messages`."""
+    """Read a conversation of an older llama.cpp web page: `conv` and `messages`."""
     builder = Builder()
     for message in items(chat.get("messages")):
         if isinstance(message, Mapping):
@@ -347,7 +348,7 @@ def llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
 
 
 def llama_message(message: Mapping[str, Any], builder: Builder) -> None:
-    """Read one message of the page of llama.cpp."""
+    """Read one message of the llama.cpp web page."""
     own = str(message.get("id", f"message-{len(builder.entries)}"))
     parent = message.get("parent")
     parent = str(parent) if parent is not None and str(parent) != "-1" else None
@@ -373,7 +374,7 @@ def llama_message(message: Mapping[str, Any], builder: Builder) -> None:
 
 
 def llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> list[Part]:
-    """Return the parts of a message of the page of llama.cpp."""
+    """Return the parts of a message of the llama.cpp web page."""
     thoughts = texts_of([message.get("reasoningContent"), message.get("thinking")])
     parts: list[Part] = [ReasoningPart(text) for text in thoughts]
     parts += builder.blocks(message.get("content"))
@@ -395,7 +396,7 @@ def llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> li
 
 
 def plain(lines: Lines) -> Found:
-    """Read messages with role and content, one a line; a system text has no effect here.
+    """Read messages with role and content, one per line. System texts are not imported.
 
     Raises `ImportRefused`.
     """
@@ -408,7 +409,7 @@ def plain(lines: Lines) -> Found:
     if read.system:
         builder.losses.append("system_text_left_out")
     before = None
-    # Made with the server's key: of short words a plain hash would tell too much.
+    # Keyed with the server's key, because a plain hash of short texts can be guessed.
     digest = salted_hmac("chats.exchange.plain", json.dumps(listed), algorithm="sha256").hexdigest()
     for place, message in enumerate(read.messages, start=1):
         own = f"line-{place}"
@@ -419,6 +420,6 @@ def plain(lines: Lines) -> Found:
 
 
 def ids_of(builder: Builder) -> str:
-    """Return a name for a session without an id, made of the ids in it."""
+    """Return a name for a session without an id, derived from the ids in it."""
     said = (own_id for own_id, entry in builder.entries.items() if entry.parts)
     return "ids:" + hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,8 @@
-"""Makes a chat of a draft: all of it or nothing, once for each chat that it came from.
+"""Create a chat from a draft: completely or not at all, once per original chat.
 
-A newer export of a chat adds what is new in it. Ids are made anew; the first ones are kept and go
-out again. Nothing is asked of a model: a prompt
-leaves out what does not fit, and the first reply brings the summary that the policy asks for.
+A newer export of a chat adds its new messages. Messages get new ids; the original ids are stored
+and exported again. No model is called. A prompt leaves out what does not fit, and the first reply
+starts the summary that the policy requires.
 """
 
 import json
@@ -16,6 +16,8 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Max
 from django.utils.crypto import salted_hmac
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from chats.actions import branching, lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
@@ -39,21 +41,22 @@ from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.uimessages import METADATA
 
 PAGE = 500
-# The characters of one message's parts, and of what is kept beside them.
+# Maximum characters of a message's parts and metadata.
 LONGEST_MESSAGE = 2_000_000
 LONGEST_METADATA = 20_000
-# Chats without an id that begin alike, of which one may be the same.
+# Maximum number of similar chats without an id that are compared.
 MOST_ALIKE = 5
-# The shortest year that a moment is taken from.
+# Earlier times are treated as missing.
 EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The outcome for one chat of a file.
+    """The result for one chat of a file.
 
-    `added`: messages that are new. `was_here`: the chat was imported before. `here`: so many of the
-    `counted` messages of the file are in the chat now. `losses`: what could not be taken.
+    `added`: number of new messages. `was_here`: the chat was imported before. `here`: how many of
+    the `counted` messages of the file are in the chat now. `losses`: contents that could not be
+    imported.
     """
 
     chat: Chat
@@ -66,7 +69,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class MessageTotals:
-    """The tokens of a message that is about to be stored."""
+    """The token counts of a message before it is stored."""
 
     tokens: int | None
     version: str
@@ -74,18 +77,19 @@ class MessageTotals:
 
 @dataclass(slots=True)
 class Places:
-    """The places of a chat's messages: branch and seq, by the ids that they came with."""
+    """The branch and seq of a chat's messages, by original id."""
 
     known: dict[str, tuple[Branch, int]]
     branches: list[Branch]
-    # The branches that were there before; nothing is put behind the last message of the others.
+    # Existing branches that may be continued; new messages after the end of any other one start a
+    # branch.
     open_ends: set[Any]
     accepted: int
 
     def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
-        """Return branch, seq and order of a message, and note them. Raises `TooManyBranches`.
+        """Assign branch, seq and order to a message. Raises `TooManyBranches`.
 
-        The first message behind another goes on in its branch; each further one begins a branch.
+        The first child continues the branch of its parent. Each further one starts a branch.
         """
         branch, seq = self.branches[0], 0
         if node.parent is not None:
@@ -112,22 +116,22 @@ def store(
     between: Callable[[], None],
     book: Callable[[Imported], None],
 ) -> Imported:
-    """Make a chat of a draft; a chat that was imported before gets the messages that are new.
+    """Create a chat from a draft, or add the new messages to a chat that was imported before.
 
-    `between` is called between its messages while they are counted, `book` with the outcome in the
-    transaction that makes it. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, what
-    `lifecycle.create_chat` raises, and what the two raise.
+    `between` is called between messages while counting. `book` is called with the result, in the
+    same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, the errors of
+    `lifecycle.create_chat`, and those of the two callbacks.
     """
     while True:
         known = imported_before(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else missing_in(known, draft)
         counts = counted(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
-            # Of two imports with one chat, the second then finds the first.
+            # Of two parallel imports of one chat, the second then finds the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
             found = imported_before(draft, owner=owner, form=form)
             if (found and found.pk) != (known and known.pk):
-                # It was made or erased between the two looks.
+                # The chat was created or erased between the two queries.
                 continue
             if found is None:
                 made = stored(draft, counts, owner=owner, form=form, now=now)
@@ -143,7 +147,7 @@ def store(
 def counted(
     nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
 ) -> dict[str, MessageTotals]:
-    """Count the messages of a draft, by their ids. Raises `ChatFull` and `ImportRefused`."""
+    """Count the messages of a draft, by id. Raises `ChatFull` and `ImportRefused`."""
     if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     counts: dict[str, MessageTotals] = {}
@@ -154,13 +158,13 @@ def counted(
             row = row_of(node, now=now, is_checked=True)
             messages.set_token_count(row, counter=counter)
             one = MessageTotals(row.token_count, row.counter_version)
-            # Most of them are alike.
+            # Share equal objects, because most are equal.
             counts[node.id] = known.setdefault(one, one)
     return counts
 
 
 def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
-    """Return the chat that was made of this one before, or that it is itself; deleted or not."""
+    """Return the chat that was imported or exported with this one's id, even if deleted."""
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
         if itself is not None:
@@ -168,20 +172,20 @@ def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> 
     rows = ImportedChat.objects.filter(owner=owner.pk, form=form).select_related("chat")
     row = rows.filter(source_id=draft.source).first()
     if row is None and not draft.has_id:
-        # Of a chat without an id, a longer file has all that is here, word by word.
+        # Without an id: a longer file contains all messages of the chat, word for word.
         some = rows.filter(details__beginning=beginning_of(draft)).order_by("-created_at")
         row = next((one for one in some[:MOST_ALIKE] if is_longer(draft, one.chat)), None)
     return row.chat if row else None
 
 
 def beginning_of(draft: ChatDraft) -> str:
-    """Return a digest, made with the server's key, of the first message of a draft."""
+    """Return a keyed digest of the first message of a draft."""
     first = json.dumps([draft.nodes[0].id, parts_to_json(draft.nodes[0].parts)])
     return salted_hmac("chats.exchange.beginning", first, algorithm="sha256").hexdigest()
 
 
 def is_longer(draft: ChatDraft, chat: Chat) -> bool:
-    """Return True if a draft has all messages of an imported chat as they are here, and more."""
+    """Return True if a draft contains all messages of an imported chat unchanged, and more."""
     known = known_ids(chat, draft)
     if known is None or known[1]:
         return False
@@ -190,10 +194,10 @@ def is_longer(draft: ChatDraft, chat: Chat) -> bool:
 
 
 def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
-    """Return which messages of a draft a chat has, and how many of them differ in their words.
+    """Return which messages of a draft a chat has, and how many of them differ in text.
 
-    An erased message is known by a keyed digest of its id. None: the chat takes nothing from a
-    file, because it was written here, was deleted, or has erased messages without such a digest.
+    An erased message is recognised by a keyed digest of its id. None: the chat cannot be extended,
+    because it was written here, was deleted, or has erased messages without such a digest.
     """
     if str(chat.pk) == draft.here or chat.deleted_at is not None:
         return None
@@ -218,7 +222,7 @@ def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
 
 
 def missing_in(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
-    """Return the messages of a draft that an imported chat has not."""
+    """Return the messages of a draft that an imported chat lacks."""
     known = known_ids(chat, draft)
     return tuple(n for n in draft.nodes if n.id not in known[0]) if known is not None else ()
 
@@ -231,10 +235,10 @@ def stored(
     form: str,
     now: datetime,
 ) -> Imported:
-    """Store a draft whose messages were counted, in the caller's transaction."""
+    """Store a draft with counted messages, in the caller's transaction."""
     actor = f"user:{owner.pk}"
     chat = lifecycle.create_chat(owner=owner, now=now, title=title_of(draft))
-    # Read again, with what others expect of a chat that was read.
+    # Reload with the related rows that later code needs.
     chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
     root = chat.active_branch
     if root is None:
@@ -283,8 +287,8 @@ def grown(
 ) -> Imported | None:
     """Add the new messages of a draft to the chat that was imported before.
 
-    They go on where the chat ends, or begin a branch where it went on here. Runs in the caller's
-    transaction. Returns None if the chat has changed since the messages were counted.
+    They continue the chat, or start a branch if the chat was continued here. Runs in the caller's
+    transaction. Returns None if the chat changed since the messages were counted.
     """
     chat = locked_chat(chat.pk)
     known = known_ids(chat, draft)
@@ -302,7 +306,7 @@ def grown(
         branches = extend(chat, nodes, draft, counts, places, is_untouched=is_untouched, now=now)
         row = ImportedChat.objects.get(chat=chat)
         if is_untouched and draft.active in places.known:
-            # Read again: the summary belongs to the branch that is shown now.
+            # Reload: the summary belongs to the branch that is now active.
             chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
             row.details |= summarised(draft, places, chat=chat, owner=owner, losses=losses, now=now)
         elif draft.summary is not None:
@@ -332,7 +336,7 @@ def extend(
     is_untouched: bool,
     now: datetime,
 ) -> int:
-    """Write new messages into a locked chat; return how many branches it has then.
+    """Write new messages into a locked chat; return the number of its branches.
 
     Raises `ChatFull` and `TooManyBranches`.
     """
@@ -353,9 +357,9 @@ def extend(
 
 
 def places_in(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
-    """Return where the messages of a locked chat stand, and whether nobody wrote in it here.
+    """Return the positions of a locked chat's messages, and whether it was not continued here.
 
-    Behind the end of a branch only a chat goes on in which nobody wrote.
+    Only such a chat is extended at the end of a branch.
     """
     branches = list(Branch.objects.filter(chat=chat).order_by("created_at", "pk"))
     branches.sort(key=lambda branch: branch.parent_id is not None)
@@ -385,7 +389,7 @@ def write(
     chat: Chat,
     now: datetime,
 ) -> tuple[datetime, datetime]:
-    """Write messages at their places, page by page; return the first and the last moment."""
+    """Write messages at their positions in batches; return the first and the last time."""
     before = {branch.pk: branch.last_seq for branch in places.branches}
     rows: list[Message] = []
     first = last = None
@@ -408,7 +412,7 @@ def write(
 def flush(
     rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
 ) -> None:
-    """Write the messages that wait, after the branches that they are in."""
+    """Write the buffered messages, after their branches."""
     new = [branch for branch in places.branches if branch.pk not in before]
     Branch.objects.bulk_create(new, batch_size=PAGE)
     before |= {branch.pk: branch.last_seq for branch in new}
@@ -418,7 +422,10 @@ def flush(
 
 
 def row_of(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
-    """Return the row of a message without its place. Raises `ImportRefused` if it is checked."""
+    """Return the row of a message without its position.
+
+    Raises `ImportRefused`, unless `is_checked`.
+    """
     parts = parts_to_json(node.parts)
     kept = dict(node.metadata)
     if is_checked:
@@ -442,36 +449,36 @@ def row_of(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
 
 
 def taken(kept: dict[str, object], name: str, is_sound: Any) -> Any:
-    """Take a value out of the metadata for its column; what fits no column stays there."""
+    """Pop a value from the metadata for its column; an invalid value stays in the metadata."""
     if name in kept and is_sound(kept[name]):
         return kept.pop(name)
     return None
 
 
 def is_name(said: object, *, most: int = 100) -> bool:
-    """Tell whether a value can be a name."""
+    """Return True if a value is a valid name."""
     return isinstance(said, str) and len(said) <= most and names.is_sound(said)
 
 
 def is_names(said: object) -> bool:
-    """Tell whether a value can be the addressees of a message."""
+    """Return True if a value is a valid list of addressees."""
     return isinstance(said, list) and 0 < len(said) <= 50 and all(map(is_name, said))
 
 
 def is_speaker(said: object) -> bool:
-    """Tell whether a value can be the speaker of a message."""
+    """Return True if a value is a valid speaker."""
     if not isinstance(said, Mapping) or set(said) != {"roleId", "roleName", "type"}:
         return False
     return is_name(said["roleId"]) and is_name(said["roleName"]) and said["type"] in ("human", "ai")
 
 
 def is_finish(said: object, *, role: str) -> bool:
-    """Tell whether a value says how a reply ended."""
+    """Return True if a value is a valid finish reason for the role."""
     return role == Message.Role.ASSISTANT and said in Message.Finish.values
 
 
 def moment_of(ts: object, *, now: datetime) -> datetime:
-    """Return the moment of a message; `now` for one that is none, or is to come."""
+    """Return the time of a message; `now` if it is missing or in the future."""
     if isinstance(ts, bool) or not isinstance(ts, int | float):
         return now
     try:
@@ -482,19 +489,25 @@ def moment_of(ts: object, *, now: datetime) -> datetime:
 
 
 def check_storable(own_id: str, parts: object, kept: object) -> None:
-    """Raise `ImportRefused` for what no database takes, and for what is over a limit."""
+    """Raise `ImportRefused` for values that databases reject or that exceed a limit."""
     for value, limit in ((parts, LONGEST_MESSAGE), (kept, LONGEST_METADATA)):
         text = json.dumps(value, ensure_ascii=False)
         if len(text) > limit:
-            problem = f"Message {own_id!r} is over the limit of {limit:,} characters."
+            problem = format_lazy(
+                gettext_lazy("Message {id} is over the limit of {limit:,} characters."),
+                id=repr(own_id),
+                limit=limit,
+            )
             raise ImportRefused("import_too_large", problem)
         if messages.UNSTORABLE.search(text) or "\\u0000" in text:
-            problem = f"Message {own_id!r} has a character that cannot be stored."
+            problem = format_lazy(
+                gettext_lazy("Message {id} has a character that cannot be stored."), id=repr(own_id)
+            )
             raise ImportRefused("import_malformed", problem)
 
 
 def title_of(draft: ChatDraft) -> str:
-    """Return the title of a draft; without one, the beginning of what the person said first."""
+    """Return the title of a draft, or the beginning of the first user message."""
     title = names.normal(names.made_sound(draft.title))[: lifecycle.TITLE_LENGTH].strip()
     if names.is_sound(title):
         return title
@@ -510,7 +523,7 @@ def title_of(draft: ChatDraft) -> str:
 
 
 def own_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
-    """Give the chat the system text that it had; where the policy forbids it, say so."""
+    """Set the chat's system text; return a loss if the policy forbids it."""
     try:
         with transaction.atomic():
             system_texts.write(chat=chat, text=text, actor=actor, now=now)
@@ -520,7 +533,7 @@ def own_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
 
 
 def filed(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
-    """Pin, archive and file the chat as it was; where it cannot have its folder, say so."""
+    """Pin, archive and file the chat as before; return a loss if its folder is not possible."""
     if draft.pinned or draft.archived:
         organising.organise(chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived)
     if not draft.folder:
@@ -542,9 +555,9 @@ def summarised(
     losses: list[str],
     now: datetime,
 ) -> dict[str, object]:
-    """Put the summary that came along in force, if this person may change summaries here.
+    """Activate the imported summary, if this person may change summaries here.
 
-    Otherwise the messages themselves are sent; `losses` then says why.
+    Otherwise the messages themselves are sent, and `losses` gives the reason.
     """
     if draft.summary is None:
         return {}
@@ -569,7 +582,7 @@ def in_force(
     owner: AbstractBaseUser,
     now: datetime,
 ) -> Compaction:
-    """Put an imported summary in force on the active branch.
+    """Activate an imported summary on the active branch.
 
     Raises `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`, `InvalidCharacter`.
     """
@@ -610,7 +623,7 @@ def in_force(
         published_at=moment_of(draft.compacted_at, now=now),
     )
     coverage.swap(branch, to=row)
-    # As it goes out again; nothing was planned here yet that a change of it could mislead.
+    # Restore the exported revision. Nothing has been planned here yet, so the change is safe.
     branch.context_revision = draft.revision
     branch.save(update_fields=["context_revision"])
     coverage.record("compaction.published", row=row, now=now, actor=by)
@@ -618,9 +631,15 @@ def in_force(
 
 
 def without_unstorable(draft: ChatDraft) -> ChatDraft:
-    """Return a draft of another product with every character replaced that no database takes."""
-    nodes = tuple(replace(node, parts=tuple(map(cleaned, node.parts))) for node in draft.nodes)
-    return replace(draft, nodes=nodes)
+    """Return a draft of another product with unstorable characters replaced."""
+    return replace(draft, nodes=tuple(map(cleaned_node, draft.nodes)))
+
+
+def cleaned_node(node: Node) -> Node:
+    """Return a message whose texts can be stored; usually the same object."""
+    parts = tuple(node.parts)
+    sound = tuple(map(cleaned, parts))
+    return node if sound == parts else replace(node, parts=sound)
 
 
 def cleaned(part: Any) -> Any:

@@ -9,6 +9,8 @@ github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open W
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
 from chats.exchange.citations import without_marks
 from chats.exchange.drafts import ChatDraft
@@ -23,7 +25,7 @@ from contextpolicy.engine.messages import (
 )
 
 Found = ChatDraft | Unreadable
-# What Claude and LibreChat write where there is no parent.
+# Ids that Claude and LibreChat write if there is no parent.
 NO_PARENT = frozenset(
     {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
 )
@@ -34,7 +36,7 @@ def chatgpt(chat: Mapping[str, Any]) -> Found:
     mapping = chat["mapping"]
     title = chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(str(title or ""), "Its `mapping` is no object.")
+        return Unreadable(str(title or ""), gettext_noop("Its `mapping` is not an object."))
     builder = Builder()
     for own, node in mapping.items():
         if not isinstance(node, Mapping):
@@ -90,7 +92,7 @@ def chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None
 
 
 def without_citations(part: Part, references: object) -> Part:
-    """Return a part with links in place of the marks of citations."""
+    """Return a part with links in place of its citation marks."""
     if not isinstance(part, TextPart):
         return part
     return TextPart(without_marks(part.text, items(references)))
@@ -126,10 +128,10 @@ def chatgpt_part(item: object, builder: Builder) -> list[Part]:
 
 
 def claude(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of Claude; newer ones name the message before each."""
+    """Read a conversation of Claude; newer ones name each message's parent."""
     title, listed = chat.get("name"), chat["chat_messages"]
     if not is_list(listed):
-        return Unreadable(str(title or ""), "Its `chat_messages` are no list.")
+        return Unreadable(str(title or ""), gettext_noop("Its `chat_messages` is not a list."))
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(listed, start=1):
@@ -153,7 +155,7 @@ def claude(chat: Mapping[str, Any]) -> Found:
 def claude_message(
     item: Mapping[str, Any], *, own: str, parent: str | None, builder: Builder
 ) -> str:
-    """Read one message of Claude, its attached texts and its files; return its id here."""
+    """Read one message of Claude with attached texts and files; return its id here."""
     role: Any = "user" if item.get("sender") == "human" else "assistant"
     content = item.get("content")
     listed = content if is_list(content) and content else item.get("text")
@@ -162,7 +164,7 @@ def claude_message(
     open_calls: list[ToolCallPart] = []
     for block in blocks:
         if isinstance(block, Mapping) and block.get("type") == "tool_result":
-            # Older exports name no call: results stand in the order of the calls.
+            # Older exports name no call: results follow the order of the calls.
             named = [call for call in open_calls if call.call_id == block.get("tool_use_id")]
             for call in (named or open_calls)[:1]:
                 open_calls.remove(call)
@@ -195,7 +197,7 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
     history = inner.get("history")
     messages = history.get("messages") if isinstance(history, Mapping) else None
     if not isinstance(messages, Mapping):
-        return Unreadable(str(title or ""), "It has no `history.messages`.")
+        return Unreadable(str(title or ""), gettext_noop("It has no `history.messages`."))
     builder = Builder()
     for own, node in messages.items():
         if not isinstance(node, Mapping):
@@ -260,7 +262,7 @@ def librechat(chat: Mapping[str, Any]) -> Found:
 
 
 def librechat_blocks(content: object) -> object:
-    """Return content with LibreChat's nested texts as plain ones."""
+    """Return content with LibreChat's nested texts flattened."""
     if not is_list(content):
         return content
     plain: list[object] = []

@@ -1,4 +1,4 @@
-"""Writes all that a person has here into one archive, chat after chat."""
+"""Export all data of a person as one archive, chat by chat."""
 
 import json
 import tempfile
@@ -15,14 +15,14 @@ from chats.exchange.writing import Writer
 from chats.models import Agent, ApiKey, Chat, Folder, Message, Team
 from contextpolicy import ledger
 
-# So much of it is held in memory; the rest lies on the disk until it was sent.
+# Bytes held in memory; the rest is on disk until it was sent.
 IN_MEMORY = 4 * 1024 * 1024
 
 
 def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
-    """Return an archive with everything of a person, at its beginning; whoever reads it closes it.
+    """Return an archive with all data of a person, rewound; the reader closes it.
 
-    `form`: `ui`, which can be imported as it is, or one of `documents.FORMS`.
+    `form`: `ui`, which can be imported, or one of `documents.FORMS`.
     """
     with transaction.atomic():
         ledger.record(
@@ -61,17 +61,17 @@ def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
 
 
 def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> None:
-    """Write the images of a chat that are not in the archive yet; pages have theirs in them."""
+    """Write the new images of a chat; HTML pages contain theirs."""
     for image in pictures.of_messages(Message.objects.filter(branch__chat=chat)):
         name = pictures.name_of(image)
         if name not in written:
             written.add(name)
-            # Packed already.
+            # Images are already compressed.
             archive.writestr(name, bytes(image.data), zipfile.ZIP_STORED)
 
 
 def about(chat: Chat, *, name: str) -> Mapping[str, Any]:
-    """Return what is known of a chat beside its messages."""
+    """Return the metadata of a chat."""
     return {
         "id": str(chat.pk),
         "title": chat.title,
@@ -88,7 +88,7 @@ def about(chat: Chat, *, name: str) -> Mapping[str, Any]:
 
 
 def about_person(user: User) -> Mapping[str, Any]:
-    """Return what is known of a person beside their chats; no secret is among it."""
+    """Return the data of a person except chats, without secrets."""
     keys = ApiKey.objects.filter(owner=user).order_by("created_at")
     teams = Team.objects.filter(owner=user, deleted_at=None, current__isnull=False)
     return {
@@ -104,7 +104,7 @@ def about_person(user: User) -> Mapping[str, Any]:
 
 
 def about_team(team: Team) -> Mapping[str, Any]:
-    """Return a person's own team with its agents."""
+    """Return a person's team with its agents."""
     version = team.current
     agents = Agent.objects.filter(version=version).order_by("place")
     return {

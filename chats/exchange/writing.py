@@ -1,7 +1,7 @@
-"""Writes a chat as UI messages, one a line, and as a bundle.
+"""Write a chat as UI messages, one per line, and as a bundle.
 
-A message that was imported keeps the id and the metadata that it came with, so that a chat that
-goes out, comes in and goes out again is the same to the byte.
+An imported message keeps its original id and metadata. A chat that is exported, imported and
+exported again is therefore identical to the byte.
 """
 
 import json
@@ -25,9 +25,9 @@ from contextpolicy.engine.uimessages import METADATA, UIMessage, to_ui
 Scope = Literal["active", "full", "all"]
 PAGE = 500
 VERSION = 1
-# Every file in a bundle has this time, so that the same chat gives the same bytes.
+# Fixed time of every file in a bundle, so that the same chat gives the same bytes.
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
-# What columns hold: written if it says something, and read into its column again.
+# Values of columns that are exported if set, and imported into their columns.
 OF_COLUMNS = (
     "parentId",
     "active",
@@ -42,7 +42,7 @@ OF_COLUMNS = (
 
 
 def branch_of(chat: Chat) -> Branch:
-    """Return the active branch with what is in force on it."""
+    """Return the active branch with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
     branch.chat = chat
@@ -50,7 +50,7 @@ def branch_of(chat: Chat) -> Branch:
 
 
 def told(chat: Chat, *, scope: Scope, form: str, actor: str, now: datetime) -> None:
-    """Tell the ledger that a chat goes out, before its first byte does."""
+    """Record an export in the ledger, before its first byte is sent."""
     with transaction.atomic():
         ledger.record(
             "chat.exported",
@@ -62,7 +62,7 @@ def told(chat: Chat, *, scope: Scope, form: str, actor: str, now: datetime) -> N
 
 
 class Writer:
-    """Writes the messages of one chat; it knows by which ids they go out."""
+    """Writes the messages of one chat with their export ids."""
 
     def __init__(self, chat: Chat, *, scope: Scope) -> None:
         self.chat = chat
@@ -76,7 +76,7 @@ class Writer:
 
     @property
     def chat_id(self) -> str:
-        """The id of the chat where it was first."""
+        """The id of the chat at its origin."""
         return self.imported.source_id if self.imported else str(self.chat.pk)
 
     def rows(self) -> QuerySet[Message]:
@@ -88,7 +88,10 @@ class Writer:
         return found.order_by("seq", "accepted")
 
     def part(self, after: tuple[int, int]) -> tuple[bytes, tuple[int, int] | None]:
-        """Return the next lines behind a place (seq, accepted), and their end; None: no more."""
+        """Return the lines after a position (seq, accepted), and the next position.
+
+        None at the end.
+        """
         seq, accepted = after
         rows = self.rows().filter(seq__gte=seq).exclude(seq=seq, accepted__lte=accepted)
         found = list(rows[:PAGE])
@@ -111,7 +114,7 @@ class Writer:
             yield text
 
     def parents_of(self, found: Sequence[Message]) -> Mapping[tuple[Any, int], str]:
-        """Return the ids of the messages before these, by branch and seq; only for all branches."""
+        """Return the parent ids of these messages, by branch and seq; only for all branches."""
         if self.scope != "all" or not found:
             return {}
         first, last = (found[0].seq or 1) - 1, found[-1].seq or 0
@@ -120,7 +123,7 @@ class Writer:
         return {(branch, seq or 0): str(own or pk) for branch, seq, pk, own in named}
 
     def line(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> dict[str, object]:
-        """Return a message as it goes out."""
+        """Return a message in its exported form."""
         source = row.metadata.get("source") or {}
         kept = source.get("metadata") if source else self.known(row)
         metadata = {**(kept or {}), **self.of_columns(row)}
@@ -128,12 +131,12 @@ class Writer:
             metadata["parentId"] = self.parent_of(row, parents=parents)
         role = "user" if row.role == Message.Role.USER else "assistant"
         own_id = str(source.get("id") or row.pk)
-        # Readers of UI messages take none without a part: an erased one has an empty text.
+        # Readers of UI messages require a part, so an erased message has an empty text.
         parts = parts_from_json(row.parts) or (TextPart(""),)
         return to_ui(UIMessage(own_id, role, parts, ordered(metadata)))  # type: ignore[arg-type]  # one of two roles
 
     def known(self, row: Message) -> dict[str, object]:
-        """Return what is known of a message that was written here."""
+        """Return the metadata of a message that was written here."""
         is_user = row.role == Message.Role.USER and not row.speaker
         who: dict[str, object] = {}
         if is_user:
@@ -152,7 +155,7 @@ class Writer:
         }
 
     def of_columns(self, row: Message) -> dict[str, object]:
-        """Return what the columns say of a message, as far as it is anything special."""
+        """Return the values of a message's columns that differ from the default."""
         usual = Message.Finish.STOP if row.role == Message.Role.ASSISTANT else ""
         is_active = self.scope == "all" and self.is_active_end(row)
         said = {
@@ -168,12 +171,12 @@ class Writer:
         return {name: value for name, value in said.items() if value}
 
     def is_active_end(self, row: Message) -> bool:
-        """Tell whether a message is the last of the path that people look at."""
+        """Return True if a message is the last of the active path."""
         part = self.parts.get(row.branch_id)
         return part is not None and row.seq == self.branch.last_seq and row.seq <= part.to
 
     def parent_of(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> str | None:
-        """Return the id of the message before one; None: it is the first of its path."""
+        """Return the id of the previous message; None for the first of its path."""
         seq = (row.seq or 1) - 1
         branch: uuid.UUID | None = row.branch_id
         while branch is not None and seq and seq <= self.forks[branch][1]:
@@ -181,7 +184,7 @@ class Writer:
         return parents.get((branch, seq)) if seq else None
 
     def summary_line(self, row: Compaction) -> dict[str, object]:
-        """Return the summary in force as lists show it: an assistant message with its range."""
+        """Return the active summary as an assistant message with its range."""
         kept: Mapping[str, Any] = {}
         if self.imported and self.imported.details.get("compaction") == str(row.pk):
             kept = self.imported.details
@@ -205,14 +208,14 @@ class Writer:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return a moment as programs of the web count it."""
+    """Return a time in milliseconds, as in JavaScript."""
     return int(moment.timestamp() * 1000)
 
 
 def ordered(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return metadata in an order of its own: what every reader knows, ours, and the rest.
+    """Return metadata in a fixed order: common keys, then ours, then the rest.
 
-    Databases do not keep the order of keys.
+    Databases do not preserve the order of keys.
     """
     names = [*METADATA, *OF_COLUMNS]
     known = [name for name in names if name in metadata]
@@ -221,7 +224,7 @@ def ordered(metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def sorted_within(value: object) -> object:
-    """Return a value whose objects have their keys in order, a source range in the usual one."""
+    """Return a value with sorted object keys, and source ranges in their usual order."""
     if isinstance(value, Mapping):
         names: list[str] = sorted(value)
         if set(names) == {"fromId", "toId", "count"}:
@@ -233,12 +236,12 @@ def sorted_within(value: object) -> object:
 
 
 def line_of(value: object) -> bytes:
-    """Write a value as one line of JSON."""
+    """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
-    """Write a chat as an archive: what stands for it now, its state, what is summarised, images."""
+    """Write a chat as an archive: current context, state, summarised messages, images."""
     writer = Writer(chat, scope="active")
     row = writer.summary
     meta = {
@@ -263,20 +266,20 @@ def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
         for name, data in files:
             archive.writestr(entry_of(name), data, zipfile.ZIP_DEFLATED)
         for image in pictures.of_messages(writer.rows()):
-            # Packed already.
+            # Images are already compressed.
             name = pictures.name_of(image)
             archive.writestr(entry_of(name), bytes(image.data), zipfile.ZIP_STORED)
 
 
 def entry_of(name: str) -> zipfile.ZipInfo:
-    """Return the head of an entry, which is the same whenever it is written."""
+    """Return the header of an entry, which is always the same."""
     entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
     entry.external_attr = 0o644 << 16
     return entry
 
 
 def covered_lines(writer: Writer, row: Compaction) -> Iterator[dict[str, object]]:
-    """Yield every message in the range of a summary, also those that it was not made of."""
+    """Yield every message in the range of a summary, including those that it does not cover."""
     path = history.on_path(writer.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     for message in path.order_by("seq").iterator(chunk_size=PAGE):
         yield writer.line(message, parents={})

@@ -1,8 +1,8 @@
-"""Answers programs that speak to OpenAI's addresses: /v1, one base address away.
+"""OpenAI-compatible API below /v1.
 
-A request is read (`body`, `conversation`), its place among the owner's chats is found
-(`recognition`), what is new in it is stored with a turn (`placing`), and the turn runs as any
-other: policy, receipts, ledger, summaries. The reply goes back as it is written (`relay`, `wire`).
-Models are called by workers; only for what has no chat, embeddings and requests of which nothing is
-kept (`opting_out`), a provider is asked from here (`direct`).
+A request is parsed (`body`, `conversation`) and matched to one of the owner's chats
+(`recognition`). New messages are stored with a turn (`placing`), which runs like any other: policy,
+receipts, ledger, summaries. The reply is streamed back (`relay`, `wire`). Workers call the models.
+Only requests without a chat, embeddings and pass-through requests (`opting_out`), call a provider
+from the web process (`direct`).
 """

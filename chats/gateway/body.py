@@ -1,4 +1,4 @@
-"""Reads the body of a request to /v1 within bounds, and sorts its fields."""
+"""Parsing of request bodies to /v1, within limits, and classification of their fields."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,8 @@ from chats.ground.texts import UNSTORABLE, storable, storable_value
 
 DEPTH = 64
 MOST_TOOLS = 512
-# Where a request goes is the operator's business: no program chooses address, key or headers.
+# Refused: the operator configures where requests go. Clients cannot set the address, the key or
+# headers.
 ROUTING = frozenset(
     {
         "api_base",
@@ -39,7 +40,7 @@ ROUTING = frozenset(
         "transforms",
     }
 )
-# What the reply could not carry back, or what another field has replaced.
+# Refused: replies cannot return these, or another field has replaced them.
 UNSUPPORTED = {
     "audio": "Replies are text.",
     "function_call": "Use tool_choice.",
@@ -47,7 +48,7 @@ UNSUPPORTED = {
     "logprobs": "Log probabilities are not passed back.",
     "top_logprobs": "Log probabilities are not passed back.",
 }
-# These are ours; of the others `parameters` says which go to the provider.
+# Handled here. Of the other fields, `parameters` lists those that go to the provider.
 OWN = frozenset(
     {
         "max_completion_tokens",
@@ -67,7 +68,7 @@ OWN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFields:
-    """The fields of a request beside its messages."""
+    """The fields of a request other than its messages."""
 
     model: str
     stream: bool
@@ -75,16 +76,16 @@ class RequestFields:
     max_output: int | None
     tools: tuple[dict[str, Any], ...]
     parameters: dict[str, Any]
-    # The names of fields that do not go to the provider.
+    # Names of fields that are not sent to the provider.
     dropped: tuple[str, ...] = ()
-    # The kinds of tools that were offered and are not there.
+    # Types of tools that are offered but not supported.
     left_out: tuple[str, ...] = ()
-    # How calls are written whose tools have another form than a function (`offered.written`).
+    # Item form of the calls of tools that are not plain functions (`offered.written`).
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def read(stream: IO[bytes]) -> dict[str, Any]:
-    """Return the object in the body; characters that cannot be stored become U+FFFD.
+    """Parse the body as a JSON object. Characters that cannot be stored become U+FFFD.
 
     Raises `BodyTooLarge` and `InvalidRequest`.
     """
@@ -103,14 +104,14 @@ def read(stream: IO[bytes]) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
     if any(UNSTORABLE.search(text) for text in strings(body, depth=DEPTH)):
-        # Agents read binary files and cut texts within a character, and send that with each
-        # later request: a refusal would end their session.
+        # Agents read binary files and cut texts within a character, then resend that with every
+        # later request. A refusal would end their session.
         return {storable(name): storable_value(said) for name, said in body.items()}
     return body
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; two parsers could understand one with a double key differently."""
+    """Build an object. Refuses duplicate keys, which parsers treat differently."""
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError("an object has the same key twice")
@@ -118,12 +119,12 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def no_constant(name: str) -> NoReturn:
-    """Refuse NaN and infinity, which are no JSON."""
-    raise ValueError(f"{name} is no number")
+    """Refuse NaN and infinity, which JSON does not allow."""
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def strings(value: Any, *, depth: int) -> Iterator[str]:
-    """Yield every text of a value, its keys too. Raises `InvalidRequest` if it is too deep."""
+    """Yield every text of a value, including keys. Raises `InvalidRequest` if it is too deep."""
     if depth < 0:
         raise too_deep()
     if isinstance(value, str):
@@ -145,14 +146,14 @@ def too_deep() -> InvalidRequest:
 
 
 def sorted_out(body: Mapping[str, Any]) -> RequestFields:
-    """Return the fields beside the messages. Raises `InvalidRequest`, naming the field."""
+    """Validate the fields other than the messages. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(body)
     model = model_in(body)
     stream = flag(body, "stream")
     tools = tools_of(body)
     passed = parameters.passed({n: said for n, said in body.items() if n not in OWN})
     if not tools:
-        # Servers refuse these without tools.
+        # Providers refuse these without tools.
         passed = {n: said for n, said in passed.items() if n not in parameters.OF_TOOLS}
     return RequestFields(
         model=model,
@@ -173,38 +174,38 @@ def sorted_out(body: Mapping[str, Any]) -> RequestFields:
 
 
 def model_in(body: Mapping[str, Any]) -> str:
-    """Return the name of the model. Raises `InvalidRequest`."""
+    """Return the model name. Raises `InvalidRequest`."""
     model = body.get("model")
     if not isinstance(model, str) or not model or len(model) > 200:
-        raise InvalidRequest("Name the model.", param="model", code="missing_field")
+        raise InvalidRequest("Name a model.", param="model", code="missing_field")
     return model
 
 
 def refuse_unsupported(
     body: Mapping[str, Any], *, known: frozenset[str] = OWN | parameters.CHAT
 ) -> None:
-    """Raise `InvalidRequest` for a field that would choose the way to a provider, or be ignored.
+    """Raise `InvalidRequest` for fields that select a provider, or that would be ignored.
 
-    `known` are the fields that have a meaning here, whatever their names look like.
+    `known` fields are supported, whatever their names look like.
     """
     for name, said in body.items():
         if name.lower() in ROUTING or parameters.is_routing(name, allowed=known):
-            problem = f"{name}: the provider is chosen here, not by a request. Leave it out."
+            problem = f"{name}: the server chooses the provider. Leave this field out."
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
         if name in UNSUPPORTED and said not in (None, False):
             problem = f"{name} is not supported. {UNSUPPORTED[name]}"
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
     if body.get("n") not in (None, 1) or isinstance(body.get("n"), bool):
-        problem = "n: one reply is given for a request. Send the request again for another."
+        problem = "n: each request returns one reply. Send the request again for another one."
         raise InvalidRequest(problem, param="n", code="unsupported_parameter")
     if body.get("modalities") not in (None, ["text"]):
         raise InvalidRequest(
-            "modalities: replies are text.", param="modalities", code="unsupported_parameter"
+            "modalities: replies are text only.", param="modalities", code="unsupported_parameter"
         )
 
 
 def flag(body: Mapping[str, Any], name: str) -> bool:
-    """Return a field that is true or false. Raises `InvalidRequest`."""
+    """Return a boolean field; absent counts as false. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is not None and not isinstance(said, bool):
         raise InvalidRequest(f"{name} must be true or false.", param=name)
@@ -212,7 +213,7 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
 
 
 def wants_usage(body: Mapping[str, Any]) -> bool:
-    """Tell whether the stream is to end with its usage. Raises `InvalidRequest`."""
+    """Return True if the stream should end with the token usage. Raises `InvalidRequest`."""
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise InvalidRequest("stream_options must be an object.", param="stream_options")
@@ -220,7 +221,7 @@ def wants_usage(body: Mapping[str, Any]) -> bool:
 
 
 def count(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that is a number of tokens. Raises `InvalidRequest`."""
+    """Return a field that is a number of tokens, or None. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is None:
         return None
@@ -230,7 +231,7 @@ def count(body: Mapping[str, Any], name: str) -> int | None:
 
 
 def tools_of(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the program's tools in its order. Raises `InvalidRequest`."""
+    """Return the client's tools, in order. Raises `InvalidRequest`."""
     return tuple(
         tool(item, param=f"tools[{place}]") for place, item in enumerate(listed_tools(body))
     )
@@ -242,15 +243,15 @@ def listed_tools(body: Mapping[str, Any]) -> list[Any]:
     if said is None:
         return []
     if not isinstance(said, list) or len(said) > MOST_TOOLS:
-        raise InvalidRequest(f"tools must be a list of at most {MOST_TOOLS}.", param="tools")
+        raise InvalidRequest(f"tools must be a list of at most {MOST_TOOLS} tools.", param="tools")
     return said
 
 
 def tool(item: Any, *, param: str) -> dict[str, Any]:
-    """Return one tool. Raises `InvalidRequest`."""
+    """Validate one tool. Raises `InvalidRequest`."""
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":
-        problem = f"{param} must be of type function; nobody else's tools are run here."
+        problem = f"{param} must be of type function. The server does not run tools of other types."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     name, strict = function.get("name"), function.get("strict")
     description, schema = function.get("description"), function.get("parameters")
@@ -259,7 +260,7 @@ def tool(item: Any, *, param: str) -> dict[str, Any]:
     sound = sound and (schema is None or isinstance(schema, dict))
     if not sound or not (strict is None or isinstance(strict, bool)):
         raise InvalidRequest(
-            f"{param} needs a name, and may have a description, parameters and strict.", param=param
+            f"{param} needs a name. description, parameters and strict are optional.", param=param
         )
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""Finds what a request means by its model: a model, a policy or a chat."""
+"""Resolution of the `model` of a request: a model, a policy or a chat."""
 
 import uuid
 from contextlib import suppress
@@ -25,13 +25,13 @@ from contextpolicy.engine.budget import prompt_limit
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 POLICY, CHAT = "policy:", "chat:"
-# A larger budget is no limit: only the window of the model is, if it is known.
+# A budget above this is unlimited. Only the model's window, if known, then limits the prompt.
 UNBOUNDED = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """The meaning of the name: a model, a policy, or a chat of the owner's; None: as usual."""
+    """The resolved name: a model, a policy with its model, or a chat of the owner."""
 
     model: ModelSpec | None = None
     policy: ContextPolicy | None = None
@@ -40,7 +40,7 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """An entry of the list of models: its name, and the tokens that a prompt may have if known."""
+    """An entry of the model list: its name, and the maximum prompt tokens if known."""
 
     name: str
     window: int | None
@@ -48,7 +48,7 @@ class ListedModel:
 
 
 def wanted(name: str, *, user: User) -> NamedModel:
-    """Return what a name means to a person. Raises `ModelNotFound` and `TeamInChat`."""
+    """Resolve a name for a user. Raises `ModelNotFound` and `TeamInChat`."""
     if name.startswith(CHAT):
         return NamedModel(chat=chat_named(name, user=user))
     if name.startswith(POLICY):
@@ -68,11 +68,11 @@ def wanted(name: str, *, user: User) -> NamedModel:
 
 
 def embedding_model(name: str, *, user: User) -> ModelSpec:
-    """Return the model that makes embeddings for a person's program.
+    """Return the embedding model with this name.
 
     Raises `ModelNotFound`, `MakesNoEmbeddings`, `PolicyRefused` and `ModelNotAllowed`.
     """
-    # Anthropic's interface has no embeddings.
+    # Anthropic's API has no embeddings.
     accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
     specs = list(ModelSpec.objects.filter(embeds=True, provider__in=accounts))
     named = [spec for spec in specs if spec.name == name]
@@ -90,7 +90,7 @@ def embedding_model(name: str, *, user: User) -> ModelSpec:
 
 
 def chat_named(name: str, *, user: User) -> Chat:
-    """Return the person's chat of this name. Raises `ModelNotFound` and `TeamInChat`."""
+    """Return the user's chat with this name. Raises `ModelNotFound` and `TeamInChat`."""
     try:
         chat = access.chat_for(user=user, chat_id=uuid.UUID(name.removeprefix(CHAT)))
     except (ValueError, NotFound):
@@ -101,10 +101,10 @@ def chat_named(name: str, *, user: User) -> Chat:
 
 
 def policies_for(user: User) -> QuerySet[ContextPolicy]:
-    """Return the policies that a person may name.
+    """Return the policies that a user may name.
 
-    Who edits policies may name each; anybody else those that are assigned to them, a group of
-    theirs, or everybody.
+    Users who can edit policies may name all of them. Others may name those assigned to them, to
+    their groups, or to everyone.
     """
     usable = ContextPolicy.objects.filter(retired=False, current__isnull=False)
     if user.has_perm(EDITS_POLICIES):
@@ -119,32 +119,32 @@ def policies_for(user: User) -> QuerySet[ContextPolicy]:
 
 
 def model_under(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
-    """Return the model that replies under a policy: the usual one, or the first it allows."""
+    """Return the model for a policy: the default model, or the first one that it allows."""
     probe = Chat(owner_id=user.pk, policy=policy)
     specs = sorted(usable_models(), key=lambda spec: not spec.is_default)
     return next((spec for spec in specs if window_of(probe, spec) is not None), None)
 
 
 def usable_models() -> list[ModelSpec]:
-    """Return the models that are switched on, and whose provider is."""
+    """Return the enabled models of enabled providers."""
     return [spec for spec in lifecycle.enabled_models() if spec.provider_name]
 
 
 def check_tools(model: ModelSpec, tools: Any) -> None:
-    """Raise `InvalidRequest` for tools that a model takes none of."""
+    """Raise `InvalidRequest` for tools if the model does not support them."""
     if tools and not model.supports_tools:
         raise InvalidRequest(
-            "This model takes no tools. Leave them out, or choose another model.",
+            "This model does not support tools. Leave them out, or choose another model.",
             param="tools",
             code="unsupported_parameter",
         )
 
 
 def listed(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
-    """Return the models that a person's programs may name, the policies, and what embeds texts.
+    """List the models and policies that a user may name, and the embedding models.
 
-    `policy` is that of the key, under which a model is used without naming another one. A policy
-    that cannot work with any model is not listed.
+    `policy` is the policy of the API key, which applies unless a request names another one.
+    Policies that do not work with any model are left out.
     """
     probe = Chat(owner_id=user.pk, policy=policy)
     entries = [
@@ -158,13 +158,13 @@ def listed(*, user: User, policy: ContextPolicy | None = None) -> list[ListedMod
         window = window_of(under, model) if model else None
         if window is not None:
             entries.append(ListedModel(POLICY + each.slug, window, "policy"))
-    # A model may be good for both, and is listed once.
+    # A model that supports both is listed once.
     known = {entry.name for entry in entries}
     return entries + [each for each in embedding_models(user=user) if each.name not in known]
 
 
 def entry_of(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
-    """Return the entry of a name that a request may have, under that name.
+    """Return the list entry for a name, under that name.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
@@ -187,7 +187,7 @@ def entry_of(name: str, *, user: User, policy: ContextPolicy | None) -> ListedMo
 
 
 def embedding_models(*, user: User) -> list[ListedModel]:
-    """Return the models that a person's programs may ask for embeddings, by their short names."""
+    """Return the embedding models that a user may name, by slug."""
     entries = []
     for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
         with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
@@ -197,7 +197,7 @@ def embedding_models(*, user: User) -> list[ListedModel]:
 
 
 def window_of(probe: Chat, model: ModelSpec) -> int | None:
-    """Return the tokens that a prompt of a model may have under the policy.
+    """Return the maximum prompt tokens of a model under the policy.
 
     None: the policy does not allow the model, or cannot work with it.
     """

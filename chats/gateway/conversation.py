@@ -1,7 +1,7 @@
-"""Cuts the messages of a request: the head, later system texts, and what was said.
+"""Conversion of request messages to system texts and items.
 
-Calls and their results become parts of the reply that made them, as everywhere here; the role
-`tool` exists on the wire only.
+Tool calls and their results become parts of the reply that made them. The role `tool` exists only
+in requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,27 +34,27 @@ SYSTEM = ("system", "developer")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One message of a person or a model; `parts` of a reply include the results of its calls."""
+    """A message of a user or a model. A reply's parts include the results of its calls."""
 
     role: Role
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
-        """The visible words."""
+        """The visible text."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def results(self) -> tuple[ToolResultPart, ...]:
-        """The results of its calls."""
+        """The tool results."""
         return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of a request: `system` is the head, then later system texts, each once.
+    """The messages of a request, and its distinct system texts.
 
-    `images`: the bytes of those that it brought, by their hash.
+    `images`: the image data in the request, by SHA-256.
     """
 
     system: tuple[str, ...]
@@ -63,7 +63,7 @@ class Conversation:
 
 
 def read(messages: Any) -> Conversation:
-    """Read the messages of a request. Raises `InvalidRequest`, naming the place."""
+    """Parse the messages of a request. Raises `InvalidRequest`, naming the field."""
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest(
             "messages must be a list with at least one message.",
@@ -83,30 +83,32 @@ def checked(said: Conversation, *, field: str) -> Conversation:
     """Return the conversation if a reply can follow it. Raises `InvalidRequest`."""
     items = said.items
     if not any(item.role == "user" for item in items):
-        raise InvalidRequest(f"{field} needs a message of the user.", param=field)
+        raise InvalidRequest(f"{field} needs a user message.", param=field)
     if items[-1].role == "assistant" and not items[-1].results:
-        problem = "The last message must be the user's or a tool's: a reply follows it."
+        problem = (
+            "The last message must be a user message or a tool result, so that a reply can follow."
+        )
         raise InvalidRequest(problem, param=field, code="unsupported_content")
     return said
 
 
 class RequestReader:
-    """Reads one message after the other."""
+    """Parses messages one at a time."""
 
     def __init__(self) -> None:
         self.system: list[str] = []
         self.items: list[Item] = []
         self.images: dict[str, Bytes] = {}
-        # The calls of the newest reply that wait for their results: name by id.
+        # Open calls of the latest reply: names by call id.
         self.open: dict[str, str] = {}
 
     @property
     def conversation(self) -> Conversation:
-        """What was read."""
+        """The parsed conversation."""
         return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items), self.images)
 
     def take(self, message: Any, *, param: str) -> None:
-        """Read a message; raises `InvalidRequest`."""
+        """Parse a message. Raises `InvalidRequest`."""
         if not isinstance(message, dict):
             raise InvalidRequest(f"{param} must be an object.", param=param)
         role = message.get("role")
@@ -128,7 +130,7 @@ class RequestReader:
     def seen_and_said(
         self, message: Mapping[str, Any], *, param: str
     ) -> tuple[TextPart | FilePart, ...]:
-        """Return the texts and images of a user's message. Raises `InvalidRequest`."""
+        """Return the texts and images of a user message. Raises `InvalidRequest`."""
         said = message.get("content")
         if not isinstance(said, list):
             return contents(message, param=param)
@@ -140,7 +142,7 @@ class RequestReader:
         )
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
-        """Read a reply with its calls; raises `InvalidRequest`."""
+        """Parse a reply with its calls. Raises `InvalidRequest`."""
         said = message.get("content")
         texts = contents(message, param=param) if said is not None else ()
         calls = calls_of(message, param=param)
@@ -155,43 +157,43 @@ class RequestReader:
         param: str,
         thoughts: str = "",
     ) -> None:
-        """Add a reply, whose calls wait for their results. Raises `InvalidRequest`."""
+        """Add a reply, whose calls then wait for results. Raises `InvalidRequest`."""
         self.open = {call.call_id: call.name for call in calls}
         if len(self.open) < len(calls):
-            raise InvalidRequest(f"{param} has an id twice.", param=param)
+            raise InvalidRequest(f"{param} has a duplicate id.", param=param)
         before = (ReasoningPart(thoughts),) if thoughts else ()
         said = (part for part in texts if part.text)
         self.items.append(Item("assistant", (*before, *said, *calls)))
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
-        """Put a result behind its call; raises `InvalidRequest`."""
+        """Add a tool result to its call. Raises `InvalidRequest`."""
         content = "".join(part.text for part in contents(message, param=param))
         self.add_result(message.get("tool_call_id"), content, param=f"{param}.tool_call_id")
 
     def add_result(self, call_id: Any, content: str, *, param: str) -> None:
-        """Put a result behind its call. Raises `InvalidRequest`; `param` is where its id stands."""
+        """Add a tool result to its call. Raises `InvalidRequest` for `param`, its id field."""
         if not isinstance(call_id, str) or call_id not in self.open:
-            problem = f"{param} names no call of the reply before it without a result."
+            problem = f"{param} does not match an open call of the previous reply."
             raise InvalidRequest(problem, param=param)
         result = ToolResultPart(call_id, self.open.pop(call_id), content)
         last = self.items[-1]
         self.items[-1] = Item(last.role, (*last.parts, result))
 
     def end_calls(self, *, param: str) -> None:
-        """Raise `InvalidRequest` if a call still waits for its result."""
+        """Raise `InvalidRequest` if a call has no result."""
         if self.open:
             problem = f"The call {next(iter(self.open))[:80]!r} before {param} has no result."
             raise InvalidRequest(problem, param=param)
 
 
 def thoughts_of(message: Mapping[str, Any]) -> str:
-    """Return the thoughts that a program sends back with a reply's calls."""
+    """Return the reasoning that a client sends back with a reply's calls."""
     texts = (message.get(name) for name in THOUGHTS)
     return next((text for text in texts if isinstance(text, str) and text), "")
 
 
 def contents(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
-    """Return the texts of a message, one for each part. Raises `InvalidRequest`."""
+    """Return the texts of a message, one per part. Raises `InvalidRequest`."""
     said = message.get("content")
     if isinstance(said, str):
         return (TextPart(said),)
@@ -202,12 +204,12 @@ def contents(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
 
 
 def text_of(part: Any, *, param: str) -> str:
-    """Return the text of a part. Raises `InvalidRequest` for a part that is none."""
+    """Return the text of a part. Raises `InvalidRequest` for other parts."""
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     if not isinstance(text, str):
-        problem = f"{param} is no text, and only a user's message has images. Sound and files are "
-        problem += "not taken here."
+        problem = f"{param} is not a text. Only user messages can have images. Audio and files are "
+        problem += "not supported."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     return text
 
@@ -224,7 +226,7 @@ def calls_of(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
 
 
 def with_fields(calls: list[ToolCallPart], message: Mapping[str, Any]) -> list[ToolCallPart]:
-    """Return calls whose first has what the model's server wants back of their message."""
+    """Attach to the first call the fields that the provider expects back with the message."""
     if not calls:
         return []
     thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
@@ -234,14 +236,14 @@ def with_fields(calls: list[ToolCallPart], message: Mapping[str, Any]) -> list[T
 
 
 def call_of(item: Any, *, param: str) -> ToolCallPart:
-    """Return one call. Raises `InvalidRequest`."""
+    """Parse one call. Raises `InvalidRequest`."""
     fields = item if isinstance(item, dict) else {}
     function = fields.get("function")
     named = function if isinstance(function, dict) else {}
     call_id, name, arguments = fields.get("id"), named.get("name"), named.get("arguments")
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(
-            f"{param} needs an id, and a function with name and arguments.", param=param
+            f"{param} needs an id, and a function with a name and arguments.", param=param
         )
     extras = CallExtras(call=unknown_of_call(fields))
     return ToolCallPart(call_id, name, arguments, extras.written())

@@ -1,7 +1,7 @@
-"""Asks providers from here, for requests that no turn replies to: their words are stored nowhere.
+"""Provider calls from the web process, for requests without a turn. Their texts are not stored.
 
-The head of a response waits for its first bytes, as in `relay`, so its status is true. A program
-that closes the connection ends the call.
+The response head waits for the first bytes, as in `relay`, so the status is correct. If the client
+disconnects, the provider call ends.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DirectCall:
-    """A call of a provider that is under way: its row, model and account."""
+    """A running provider call: its database row, model and account."""
 
     row: PassedOn
     model: ModelSpec
@@ -41,9 +41,10 @@ class DirectCall:
     is_over: bool = False
 
     async def end(self, outcome: str, *, error_code: str = "") -> None:
-        """Store the end, once, and tell the ledger; before the last bytes are sent.
+        """Store the outcome once and record it in the ledger, before the last bytes are sent.
 
-        If the database is away the reply is sent all the same; the sweep ends the call later.
+        If the database is unavailable, the reply is still sent, and a periodic task ends the call
+        later.
         """
         if not self.is_over:
             self.is_over = True
@@ -54,7 +55,7 @@ class DirectCall:
                 logger.warning("the end of a call was not stored: %s", type(error).__name__)
 
     async def fail(self, error: ProviderError | Refusal) -> Refusal:
-        """Store a failure, and return what the program is told of it."""
+        """Store a failure, and return the refusal for the client."""
         await self.end("failed", error_code=error.code)
         if isinstance(error, Refusal):
             return error
@@ -68,7 +69,7 @@ Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 
 
 def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
-    """Store that a request goes on to its provider.
+    """Store the start of a pass-through call.
 
     Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
     """
@@ -79,7 +80,7 @@ def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
 
 
 def store_end(call: DirectCall, ended: Ended) -> None:
-    """Store the end of a call; a refused key pauses its account."""
+    """Store the end of a call. A rejected API key pauses the provider account."""
     now = timezone.now()
     with transaction.atomic():
         passed_on.end(call.row, ended, now=now)
@@ -94,16 +95,16 @@ def response(
     is_stream: bool,
     headers: Mapping[str, str],
 ) -> HeldResponse:
-    """Return the response whose body `texts` yields; it ends the call itself unless it is left."""
+    """Return a response with the body from `texts`, which ends the call unless closed early."""
     return held_response(
         request, partial(bytes_of, call, texts), is_stream=is_stream, headers=headers
     )
 
 
 async def bytes_of(call: DirectCall, texts: Texts, held: WaitingHead) -> AsyncIterator[bytes]:
-    """Yield the body; the call counts as stopped if the program leaves before its end."""
+    """Yield the body. If the client disconnects early, the call is stored as stopped."""
     try:
-        # Left early, it ends the call upstream.
+        # Closing it early also ends the provider call.
         async with aclosing(texts(call, held)) as said:
             async for text in said:
                 yield text.encode()
@@ -112,5 +113,5 @@ async def bytes_of(call: DirectCall, texts: Texts, held: WaitingHead) -> AsyncIt
 
 
 def timeouts() -> Timeouts:
-    """Return how long providers are waited for."""
+    """Return the timeouts of provider calls."""
     return Timeouts(**settings.PROVIDER_TIMEOUTS)

@@ -1,7 +1,7 @@
-"""Says what would become of a request: its place, its prompt, what stays out; nothing is stored.
+"""Dry runs: report the chat, the prompt and the left-out messages of a request.
 
-The request is placed as any other and its prompt composed, in a transaction that is then taken
-back. No model is asked and no task is sent.
+The request is placed and its prompt composed in a transaction that is rolled back. No model is
+called and no task is sent.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ OBJECT = "context.dry_run"
 def report(
     sent: Sent, *, asked: RequestFields, way: RequestRoute, counter: TokenCounter, now: datetime
 ) -> dict[str, Any]:
-    """Return what would become of a request.
+    """Return the dry-run report of a request.
 
     Raises what `placing.place` raises, and `PromptRefused`.
     """
@@ -54,14 +54,14 @@ def report(
 def as_it_came(
     sent: Sent, asked: RequestFields, way: RequestRoute, counter: TokenCounter
 ) -> dict[str, Any]:
-    """Return the size of a request that would be passed on, in our count."""
+    """Return the size of a pass-through request, by the local tokenizer."""
     request = passing.request_for(sent, asked=asked, model=way.choice.model)
     tokens = sum(counter.count(wire.content) for wire in request.messages)
     return {"prompt_tokens": tokens, "sent": [], "left_out": []}
 
 
 def placed_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
-    """Return the prompt of a placed request; a repeated one would be answered as before."""
+    """Return the prompt of a placed request. A repeated request has none: its reply is replayed."""
     if placed.decision == "repeat":
         return {"prompt_tokens": None, "sent": [], "left_out": []}
     turn = Turn.objects.select_related("branch__chat", "branch__parent", "trigger", "model").get(
@@ -87,7 +87,7 @@ def placed_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
 
 
 def composed(turn: Turn, *, counter: TokenCounter) -> Prompt:
-    """Compose the prompt of a turn that will not run, over windows that are not written down.
+    """Compose the prompt of a turn that will not run. Window moves are not stored.
 
     Raises `PromptRefused`.
     """
@@ -111,14 +111,14 @@ def composed(turn: Turn, *, counter: TokenCounter) -> Prompt:
 
 
 def tokens_in(branch: Branch, *, first: int, last: int) -> dict[str, Any]:
-    """Return a range of messages with the tokens that they would have cost."""
+    """Return a range of messages with their tokens."""
     rows = history.on_path(branch, after=first - 1, before=last + 1)
     tokens = rows.aggregate(tokens=Sum("token_count"))["tokens"]
     return {"from_seq": first, "to_seq": last, "tokens": tokens or 0}
 
 
 def not_looked_up(prompt: Prompt) -> Sequence[str]:
-    """Return the parts that would go along and are not known before the turn runs."""
+    """Return the kinds of retrieved context that are known only when the turn runs."""
     return [
         name
         for name, is_asked in (

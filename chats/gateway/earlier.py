@@ -1,6 +1,6 @@
-"""Finds what a program goes on from: a reply by its id, or messages that were sealed for it.
+"""Resolution of earlier conversations: a previous response by id, or a compaction item.
 
-Both are resolved here; no provider is ever sent an id or a seal of ours.
+Both are resolved here. Providers never receive our ids or sealed texts.
 """
 
 import json
@@ -32,28 +32,29 @@ from contextpolicy.engine.messages import (
 )
 
 ID = re.compile(r"resp_([0-9a-f]{32})")
-# Behind the id of a reply that its program did not want to be kept by it.
+# Suffix of the ids of responses with `store: false`, which cannot be continued by id.
 UNSTORED = "_unstored"
-# Tells a seal of ours from anybody else's, and from the other secrets under the same keys.
+# Distinguishes our compaction items from those of other servers, and from other secrets with the
+# same encryption keys.
 SEAL = "plm1:"
 KIND = "compaction"
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The branch of a reply, and its messages up to it."""
+    """The branch of a previous response, and its messages up to that response."""
 
     branch: Branch
     items: tuple[Item, ...]
 
 
 def id_of(turn_id: uuid.UUID, *, stored: bool) -> str:
-    """Return the id of a reply; with `stored` a program can go on from it."""
+    """Return the id of a reply. Only a `stored` one can be used as `previous_response_id`."""
     return f"resp_{turn_id.hex}" + ("" if stored else UNSTORED)
 
 
 def find(said: Any, *, user: User, wanted: NamedModel, identity: Identity) -> Earlier | None:
-    """Return what stands behind `previous_response_id`; None without one.
+    """Return the conversation of `previous_response_id`, or None without one.
 
     Raises `PreviousResponseNotFound`.
     """
@@ -63,26 +64,27 @@ def find(said: Any, *, user: User, wanted: NamedModel, identity: Identity) -> Ea
     turn = turn_of(uuid.UUID(known[1]), user=user) if known else None
     if turn is None or turn.reply is None or not is_of(turn.branch.chat, user, wanted, identity):
         raise PreviousResponseNotFound(id=str(said)[:80])
-    # The reply was the last message of its turn; what came later is none of this.
+    # The reply was the last message of its turn. Later messages are left out.
     rows = history.on_path(turn.branch, after=0, before=(turn.reply.seq or 0) + 1)
     items = [Item(history.engine_role(row), said_in(row.parts)) for row in rows.order_by("seq")]
     return Earlier(turn.branch, tuple(item for item in items if item.parts))
 
 
 def turn_of(turn_id: uuid.UUID, *, user: User) -> Turn | None:
-    """Return a finished turn with its reply, if it is of a chat of the person's without a team."""
+    """Return a finished turn with its reply, if it is in the user's chats without a team."""
     rows = Turn.objects.filter(
         pk=turn_id,
         status=Turn.Status.COMPLETED,
+        deleted_response=None,
         branch__chat__in=access.chats_visible_to(user=user).filter(team=None),
     )
     return rows.select_related("branch__chat", "branch__parent", "reply").first()
 
 
 def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
-    """Tell whether a chat is of the same end user, as far as the program names any.
+    """Return True if a chat belongs to the request's end user and conversation id.
 
-    What a program says under one end user is never found under another.
+    A conversation of one end user is never found for another.
     """
     if wanted.chat is not None:
         return wanted.chat.pk == chat.pk
@@ -96,7 +98,7 @@ def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> boo
 
 
 def said_in(parts: Any) -> tuple[Part, ...]:
-    """Return the parts of a message that its program knows."""
+    """Return the parts of a message that its client knows."""
     return tuple(
         part
         for part in parts_from_json(parts)
@@ -106,7 +108,7 @@ def said_in(parts: Any) -> tuple[Part, ...]:
 
 
 def seal(said: Conversation, *, user: User) -> str:
-    """Return a conversation as a text that only this instance reads, for the same owner's keys."""
+    """Encrypt a conversation. Only this instance can read it, for the same owner."""
     items: Sequence[Any] = [[item.role, parts_to_json(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
     told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items, "images": images}
@@ -114,7 +116,7 @@ def seal(said: Conversation, *, user: User) -> str:
 
 
 def unseal(sealed: str, *, user: User) -> Conversation:
-    """Return the conversation that was sealed. Raises `ForeignCompaction`."""
+    """Decrypt a conversation. Raises `ForeignCompaction`."""
     try:
         told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
     except (secrets.SecretUnreadable, ValueError):

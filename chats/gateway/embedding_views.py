@@ -1,4 +1,4 @@
-"""The address of OpenAI's embeddings below /v1."""
+"""The embeddings endpoint of the OpenAI-compatible API."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -16,7 +16,7 @@ from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import embed
 
-# As OpenAI's servers take them.
+# Limits of OpenAI's API.
 MOST_INPUTS = 2048
 MOST_DIMENSIONS = 65_536
 FORMATS = (None, "float", "base64")
@@ -24,9 +24,9 @@ FORMATS = (None, "float", "base64")
 
 @gateway("POST")
 def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Return the embeddings that a provider makes of texts, of which nothing is stored.
+    """Return embeddings from a provider. Nothing is stored.
 
-    Raises what reading the body and choosing the model raise, `InvalidRequest`, `ModelUnavailable`
+    Raises what parsing the body and choosing the model raise, `InvalidRequest`, `ModelUnavailable`
     and `TooManyPassedOn`.
     """
     sent = body.read(cast(IO[bytes], request))
@@ -44,7 +44,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 async def embedded(
     asked: Mapping[str, Any], name: str, call: DirectCall, held: WaitingHead
 ) -> AsyncGenerator[str, None]:
-    """Yield the answer in one piece, or why there is none."""
+    """Yield the response body, or the error."""
     try:
         found = await embed(call.account, asked, timeouts=direct.timeouts())
     except ProviderError as error:
@@ -59,26 +59,28 @@ async def embedded(
 
 
 def check(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for what cannot be embedded, or would choose the way to a provider."""
+    """Raise `InvalidRequest` for invalid input, or for fields that select a provider."""
     body.refuse_unsupported(sent, known=parameters.EMBEDDINGS)
     said = sent.get("input")
     if said in (None, "", []):
         raise InvalidRequest("Send the input.", param="input", code="missing_field")
     if not is_input(said):
-        problem = "input must be a text, a list of texts, or lists of tokens, none of them empty."
+        problem = (
+            "input must be a text, a list of texts, or lists of tokens. None of them may be empty."
+        )
         raise InvalidRequest(problem, param="input")
     if isinstance(said, list) and not isinstance(said[0], int) and len(said) > MOST_INPUTS:
-        problem = f"input has {len(said):,} entries; at most {MOST_INPUTS:,} go at once."
+        problem = f"input has {len(said):,} entries. The maximum is {MOST_INPUTS:,}."
         raise InvalidRequest(problem, param="input")
     dimensions = body.count(sent, "dimensions")
     if dimensions is not None and dimensions > MOST_DIMENSIONS:
-        raise InvalidRequest(f"dimensions is at most {MOST_DIMENSIONS:,}.", param="dimensions")
+        raise InvalidRequest(f"dimensions must be at most {MOST_DIMENSIONS:,}.", param="dimensions")
     if sent.get("encoding_format") not in FORMATS:
         raise InvalidRequest("encoding_format must be float or base64.", param="encoding_format")
 
 
 def is_input(said: Any) -> bool:
-    """Tell whether a value is one input, or a list of inputs of one kind."""
+    """Return True if the value is one input, or a list of inputs of one type."""
     if isinstance(said, str) or is_tokens(said):
         return bool(said)
     if not isinstance(said, list):
@@ -88,7 +90,7 @@ def is_input(said: Any) -> bool:
 
 
 def is_tokens(said: Any) -> bool:
-    """Tell whether a value is a list of tokens with at least one."""
+    """Return True if the value is a non-empty list of tokens."""
     return (
         isinstance(said, list)
         and bool(said)

@@ -1,8 +1,8 @@
-"""Keyed hashes of a conversation: found loosely, applied strictly.
+"""Keyed hashes that match the messages of a request to stored ones.
 
-Normalised in the hash only, never in what is sent. `found` chains what the program itself wrote, so
-that a reply that it re-sends in another form does not hide the chat; `item` is of one message,
-whole. The key keeps the table from being a way to guess texts.
+Texts are normalised only for hashing. `found` is a chain over the client's own messages, so a
+changed form of a reply does not hide the chat. `item` covers one complete message. The key prevents
+guessing texts from the table.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ LONGEST_BEGINNING = 200
 
 
 class Hashes(NamedTuple):
-    """The hashes of a message; `found` and `loose` are empty for a reply of the model alone."""
+    """The hashes of a message. `found` and `loose` are empty for a reply without tool results."""
 
     found: str
     item: str
@@ -36,7 +36,7 @@ class Hashes(NamedTuple):
 
 
 def room_of(*, owner_id: int, end_user: str, source: str, value: str) -> str:
-    """Return the room of a request: nothing is ever found across rooms."""
+    """Return the room of a request: chats are matched only within one room."""
     return _keyed("room", [owner_id, end_user, source, value])
 
 
@@ -57,17 +57,17 @@ def hashes_of(items: Sequence[Item], *, room: str) -> list[Hashes]:
 
 
 def beginning_of(item: Item) -> str:
-    """Return the first line of a message, which stays if a client appends a reminder."""
+    """Return the first line of a message. Reminders that clients append do not change it."""
     return next(iter(plain(item.text).strip().splitlines()), "")[:LONGEST_BEGINNING]
 
 
 def item_hash(parts: Sequence[Part], *, room: str) -> str:
-    """Return the hash of one message, whole."""
+    """Return the hash of one complete message."""
     return _keyed(room, ["item", strict_form(parts)])
 
 
 def written_by_program(item: Item) -> Any:  # JSON
-    """Return what of a message the program wrote itself; None for a mere reply of a model."""
+    """Return the part of a message that the client wrote. None for a plain reply of a model."""
     if item.role == "user":
         return ["user", [own for part in item.parts if (own := own_form(part)) is not None]]
     if item.results:
@@ -76,16 +76,16 @@ def written_by_program(item: Item) -> Any:  # JSON
 
 
 def own_form(part: Part) -> Any:  # JSON
-    """Return what of a part of the user's message is compared: a text, or an image."""
+    """Return the comparable form of a part of a user message: its text, or its image."""
     if isinstance(part, TextPart):
         return plain(part.text)
     image = part.image if isinstance(part, FilePart) else None
-    # Addresses of the same image are signed anew again and again, behind the question mark.
+    # Signed URLs of the same image differ in the query string.
     return image and ["image", image.sha256 or image.url.partition("?")[0]]
 
 
 def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
-    """Return what two ways of writing a message have in common; reasoning is no part of it."""
+    """Return the normalised form of a message, without reasoning."""
     forms: list[list[Any]] = []
     places: dict[str, int] = {}
     for part in parts:
@@ -102,7 +102,7 @@ def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
 
 
 def reply_form(parts: Sequence[Part]) -> list[Any]:
-    """Return a reply as it is recognised when it comes back: without thoughts, spaces, results."""
+    """Return a reply in the form used for matching: without reasoning, spaces and results."""
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     spoken = " ".join(_THOUGHTS.sub(" ", unicodedata.normalize("NFC", text)).split())
     calls = [form for form in strict_form(parts) if form[0] == "call"]
@@ -110,12 +110,12 @@ def reply_form(parts: Sequence[Part]) -> list[Any]:
 
 
 def plain(text: str) -> str:
-    """Return a text without what differs between writers: line ends, composed letters, its end."""
+    """Return a text with normalised line ends and characters, without trailing whitespace."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n")).rstrip()
 
 
-def arguments_of(call: ToolCallPart) -> Any:  # JSON, or the text that is none
-    """Return the arguments of a call as a value; other spaces and another order are the same."""
+def arguments_of(call: ToolCallPart) -> Any:  # JSON, or the text if it is invalid
+    """Return the parsed arguments of a call, so that spaces and key order do not matter."""
     try:
         return ["json", json.loads(call.arguments)]
     except (ValueError, RecursionError):

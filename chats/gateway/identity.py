@@ -1,8 +1,8 @@
-"""Says whose conversation a request is: its end user, and the id that the program gives it.
+"""The end user and the conversation id of a request.
 
-Such an id only opens a room; within it the place is found by the messages. `user` and
-`safety_identifier` name people: they split rooms, never join any. `prompt_cache_key` is the name of
-a cache, which chats share, and says nothing.
+A conversation id only selects a room; the messages determine the place within it. `user` and
+`safety_identifier` name people: they separate rooms and never merge them. `prompt_cache_key` is
+ignored, because several chats can share it.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from contextpolicy.engine.names import is_sound
 
 LONGEST = 255
-# Before the source of an id that is none.
+# Prefix of the source of an invalid id.
 INVALID = "invalid:"
-# Seen in the field; the first that is there counts.
+# Headers that clients send. The first one present is used.
 HEADERS = (
     "X-Context-Chat-Id",
     "X-OpenWebUI-Chat-Id",
@@ -32,13 +32,13 @@ HEADERS = (
     "X-Amp-Thread-Id",
     "X-Grok-Conv-Id",
 )
-# Between names that do not contain it; others are written as a list.
+# Separates end-user names. Names that contain it are encoded as a JSON list instead.
 SEPARATOR = "\x1f"
 IN_METADATA = ("session_id", "conversation_id", "chat_id", "thread_id")
 
 
 class Identity(NamedTuple):
-    """The source of an id and its value, and the end user; all may be empty."""
+    """The source and value of a conversation id, and the end user. Each can be empty."""
 
     source: str
     value: str
@@ -46,12 +46,13 @@ class Identity(NamedTuple):
 
 
 def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
-    """Return the first id that a request has.
+    """Return the first conversation id of a request.
 
-    One that is too long, or is no name (`names`), is no id at all: the next one would be another's.
+    If it is too long or is not a valid name (`names`), the request has no id. The next header may
+    hold the id of another conversation.
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
-    # Each in its place, so that two kinds of names never meet, and no character can join two.
+    # Each name has a fixed position, so different kinds of names never match.
     names = [said if isinstance(said, str) else "" for said in people]
     end_user = SEPARATOR.join(names)
     if any(SEPARATOR in name for name in names):
@@ -63,7 +64,7 @@ def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity
 
 
 def ids(headers: Mapping[str, str], body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the ids of a request with the names of their sources."""
+    """Yield the conversation ids of a request with their sources."""
     for name in HEADERS:
         if said := headers.get(name):
             yield name.lower(), said

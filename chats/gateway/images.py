@@ -1,6 +1,6 @@
-"""Reads the images of a request: bytes in a data URL, judged by themselves, or an https address.
+"""Images of a request: a data URL, whose bytes are checked, or an https URL.
 
-An address is passed on and never called from here: the provider fetches it, or not.
+An https URL is passed to the provider and never fetched here.
 """
 
 import base64
@@ -24,7 +24,7 @@ ELSEWHERE = "image/*"
 
 
 def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
-    """Read one image; bytes go into `found`, by their hash. Raises `InvalidRequest`."""
+    """Parse one image. Data goes into `found`, by SHA-256. Raises `InvalidRequest`."""
     if detail is not None and detail not in DETAILS:
         raise refused(f"{param}: detail must be auto, low or high.", param=param)
     tokens = settings.GATEWAY_IMAGE_TOKENS
@@ -32,12 +32,12 @@ def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> File
         return FilePart(ELSEWHERE, "", Image(tokens, detail or "", url=said).reference)
     given = _DATA.fullmatch(said) if isinstance(said, str) else None
     if given is None:
-        problem = f"{param} must be a data URL with base64, or an https address of an image."
+        problem = f"{param} must be a base64 data URL, or an https URL of an image."
         raise refused(problem, param=param)
     data = decoded(given[2], param=param)
     media_type = media_type_of(data)
     if not media_type:
-        problem = f"{param} is no PNG, JPEG, GIF or WebP image, whatever its address says."
+        problem = f"{param} is not a PNG, JPEG, GIF or WebP image, regardless of its declared type."
         raise refused(problem, param=param)
     sha256 = hashlib.sha256(data).hexdigest()
     found[sha256] = Bytes(media_type, data)
@@ -46,14 +46,14 @@ def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> File
 
 
 def decoded(text: str, *, param: str) -> bytes:
-    """Return the bytes of a data URL. Raises `InvalidRequest`."""
+    """Decode the base64 of a data URL. Raises `InvalidRequest`."""
     limit = settings.GATEWAY_IMAGE_BYTES
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise refused(f"{param} has base64 that cannot be read.", param=param) from None
+        raise refused(f"{param} has invalid base64.", param=param) from None
     if len(data) > limit:
-        problem = f"{param} has {len(data):,} bytes; an image has at most {limit:,}."
+        problem = f"{param} has {len(data):,} bytes. The maximum is {limit:,}."
         raise refused(problem, param=param, code="image_too_large")
     return data
 
@@ -64,7 +64,7 @@ def refused(problem: str, *, param: str, code: str = "invalid_image") -> Invalid
 
 
 def from_chat_part(part: Mapping[str, Any], *, param: str, found: dict[str, Bytes]) -> FilePart:
-    """Read an image as chat completions write it. Raises `InvalidRequest`."""
+    """Parse an image part of chat completions. Raises `InvalidRequest`."""
     told = part.get("image_url")
     fields = told if isinstance(told, dict) else {"url": told}
     at = f"{param}.image_url"

@@ -1,7 +1,7 @@
-"""Reads the items of a request to /v1/responses: they become the messages of a conversation.
+"""Conversion of the items of a request to /v1/responses to messages.
 
-A reply and its calls are items of their own there, and one message here. Reasoning is left out
-whole: it is the model's of that request, and nobody else could read it.
+There, a reply and its calls are separate items; here they are one message. Reasoning items are
+dropped: only the model that wrote them can read them.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,26 +18,33 @@ from chats.gateway.conversation import (
     thoughts_of,
     with_fields,
 )
-from chats.gateway.refused import InvalidRequest
+from chats.gateway.refused import InvalidRequest, ItemNotFound
 from chats.gateway.response_form import fields_in
 from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import TextPart, ToolCallPart
 
-# As the last item it asks for a compaction instead of a reply.
+# As the last item, requests a compaction instead of a reply.
 TRIGGER = "compaction_trigger"
-# The names of texts in items; other parts are none.
+# Refers to an item that the server stores.
+REFERENCE = "item_reference"
+# Types of text parts.
 TEXTS = ("input_text", "output_text", "text")
 
-# The fields of a call's item that have a place of their own.
+# Fields of a call item that are parsed. Others are kept as extra fields.
 OWN = frozenset({"arguments", "call_id", "id", "input", "name", "namespace", "status", "type"})
 
 Unseal = Callable[[str], Conversation]
+# Items by id.
+Known = Mapping[str, Mapping[str, Any]]
 
 
-def read(said: Any, *, earlier: tuple[Item, ...] = (), unseal: Unseal) -> Conversation:
-    """Read `input`; it follows the messages of an earlier request, if there are any.
+def read(
+    said: Any, *, earlier: tuple[Item, ...] = (), known: Known | None = None, unseal: Unseal
+) -> Conversation:
+    """Parse `input`, which follows the messages of a previous response, if any.
 
-    Raises `InvalidRequest`, naming the place, and what `unseal` raises for a compacted item.
+    `known`: stored items that references name. Raises `InvalidRequest`, naming the field,
+    `ItemNotFound`, and what `unseal` raises for a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if not isinstance(items, list) or not items:
@@ -45,7 +52,7 @@ def read(said: Any, *, earlier: tuple[Item, ...] = (), unseal: Unseal) -> Conver
         raise InvalidRequest(problem, param="input", code="missing_field")
     if len(items) > MOST_MESSAGES:
         raise InvalidRequest(f"input has more than {MOST_MESSAGES:,} entries.", param="input")
-    reader = _Items(earlier, unseal)
+    reader = _Items(earlier, unseal, known or {})
     for place, item in enumerate(items):
         reader.take(item, param=f"input[{place}]")
     reader.end_reply()
@@ -54,28 +61,29 @@ def read(said: Any, *, earlier: tuple[Item, ...] = (), unseal: Unseal) -> Conver
 
 
 class _Items:
-    """Reads one item after the other."""
+    """Parses items one at a time."""
 
-    def __init__(self, earlier: tuple[Item, ...], unseal: Unseal) -> None:
+    def __init__(self, earlier: tuple[Item, ...], unseal: Unseal, known: Known) -> None:
         self.messages = RequestReader()
         self.unseal = unseal
+        self.known = known
         self.follow(earlier)
-        # The reply whose calls are still being read, and where it began.
+        # The reply whose calls are being parsed, and the field where it starts.
         self.texts: tuple[TextPart, ...] = ()
         self.calls: list[ToolCallPart] = []
         self.reply_at = ""
-        # What the model's server wants back with the calls of the reply.
+        # Fields that the provider expects back with the calls of the reply.
         self.own: dict[str, Any] = {}
 
     def follow(self, items: tuple[Item, ...]) -> None:
-        """Add messages that are known; the calls of the last one may wait for their results."""
+        """Add known messages. The calls of the last one may still wait for results."""
         self.messages.items += items
         if items and not items[-1].results:
             calls = [part for part in items[-1].parts if isinstance(part, ToolCallPart)]
             self.messages.open = {call.call_id: call.name for call in calls}
 
     def end_reply(self) -> None:
-        """Add the reply that was read, with its calls. Raises `InvalidRequest`."""
+        """Add the parsed reply with its calls. Raises `InvalidRequest`."""
         if self.reply_at:
             self.messages.end_calls(param=self.reply_at)
             calls = with_fields(self.calls, self.own)
@@ -85,9 +93,8 @@ class _Items:
         self.texts, self.calls, self.reply_at = (), [], ""
 
     def take(self, item: Any, *, param: str) -> None:
-        """Read an item; raises `InvalidRequest`."""
-        if not isinstance(item, dict):
-            raise InvalidRequest(f"{param} must be an object.", param=param)
+        """Parse an item. Raises `InvalidRequest` and `ItemNotFound`."""
+        item = self.resolved(item, param=param)
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "reasoning":
             self.own = fields_in(item.get("encrypted_content")) or self.own
@@ -108,8 +115,23 @@ class _Items:
         else:
             raise unknown(kind, param=param)
 
+    def resolved(self, item: Any, *, param: str) -> Mapping[str, Any]:
+        """Return an item, or the stored item that a reference names.
+
+        Raises `InvalidRequest` and `ItemNotFound`.
+        """
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"{param} must be an object.", param=param)
+        if item.get("type") != REFERENCE:
+            return item
+        named = str(item.get("id"))
+        found = self.known.get(named)
+        if found is None:
+            raise ItemNotFound(named[:80], param=f"{param}.id")
+        return found
+
     def take_message(self, item: Mapping[str, Any], *, param: str) -> None:
-        """Read a message; raises `InvalidRequest`."""
+        """Parse a message. Raises `InvalidRequest`."""
         role = item.get("role")
         if role == "assistant":
             self.texts, self.reply_at = texts_of(item, "content", param=param), param
@@ -122,7 +144,7 @@ class _Items:
             raise InvalidRequest(problem, param=f"{param}.role")
 
     def take_compacted(self, item: Mapping[str, Any], *, param: str) -> None:
-        """Put the messages that an item of ours stands for into its place.
+        """Replace a compaction item by its messages.
 
         Raises `InvalidRequest`, and what `unseal` raises.
         """
@@ -138,21 +160,18 @@ class _Items:
 
 
 def unknown(kind: Any, *, param: str) -> InvalidRequest:
-    """Return the refusal of an item that is not taken here."""
+    """Return the refusal of an unsupported item."""
     at = f"{param}.type"
-    if kind == "item_reference":
-        problem = f"{at}: items are not kept by their ids here. Send the item itself, or go on "
-        problem += "from its response with previous_response_id."
-    elif kind == TRIGGER:
+    if kind == TRIGGER:
         problem = f"{at}: compaction_trigger must be the last item."
     else:
-        problem = f"{at} must be message, function_call, custom_tool_call, an output of one, "
-        problem += "reasoning or compaction; nothing else can be passed on."
+        problem = f"{at}: only message, function_call, custom_tool_call, their outputs, "
+        problem += "reasoning and compaction are supported."
     return InvalidRequest(problem, param=at, code="unsupported_content")
 
 
 def texts_of(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
-    """Return the texts of a field, one for each part. Raises `InvalidRequest`."""
+    """Return the texts of a field, one per part. Raises `InvalidRequest`."""
     said = item.get(name)
     if not isinstance(said, (str, list)):
         at = f"{param}.{name}"
@@ -163,7 +182,7 @@ def texts_of(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPar
 
 
 def as_part(part: Any) -> Any:
-    """Return a part in the form of chat completions, if it is a text or an image."""
+    """Convert a text or image part to the form of chat completions."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in TEXTS:
         return {"type": "text", "text": part.get("text")}
@@ -174,12 +193,12 @@ def as_part(part: Any) -> Any:
 
 
 def call_of(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
-    """Return one call. Raises `InvalidRequest`."""
+    """Parse one call. Raises `InvalidRequest`."""
     call_id, name = item.get("call_id"), offered.joined(item.get("namespace"), item.get("name"))
     arguments = item.get("arguments")
     if item.get("type") == "custom_tool_call":
         arguments = offered.arguments(item.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
-        raise InvalidRequest(f"{param} needs call_id, name and arguments.", param=param)
+        raise InvalidRequest(f"{param} needs a call_id, a name and arguments.", param=param)
     own = {field: value for field, value in item.items() if field not in OWN and value}
     return ToolCallPart(call_id, name, arguments, CallExtras(call=own).written())

@@ -1,8 +1,8 @@
-"""Reads the tools of a request to /v1/responses, and writes their calls in the form they came in.
+"""Conversion of the tools of a request to /v1/responses, and of their calls.
 
-A provider of chat completions knows functions alone. A function in a namespace goes there under
-one name, a custom tool as a function with one text; what OpenAI runs itself and a model need not
-use is left out, because programs offer it by themselves.
+Chat completions support only functions. A namespaced function is sent under a combined name, a
+custom tool as a function with one text argument. Optional tools that OpenAI hosts are dropped,
+because clients offer them by default.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 from chats.gateway import body
 from chats.gateway.refused import InvalidRequest
 
-# Between a namespace and the name of a function in it.
+# Separates a namespace from a function name.
 MARK = "__"
-# Others that are run at OpenAI's, such as a search in files that lie there, are refused by name.
+# Dropped without an error. Other hosted tools, such as file search, are refused.
 LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
 INPUT = {
     "type": "object",
@@ -27,7 +27,7 @@ INPUT = {
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The functions for the provider, how calls of some are written, and what was left out."""
+    """The functions for the provider, the forms of special calls, and the dropped types."""
 
     tools: tuple[dict[str, Any], ...]
     forms: Mapping[str, Mapping[str, str]]
@@ -35,7 +35,7 @@ class Offered:
 
 
 def read(sent: Mapping[str, Any]) -> Offered:
-    """Return the tools of a request in its order. Raises `InvalidRequest`, naming the place."""
+    """Convert the tools of a request, in order. Raises `InvalidRequest`, naming the field."""
     tools: list[dict[str, Any]] = []
     forms: dict[str, Mapping[str, str]] = {}
     left_out: list[str] = []
@@ -57,14 +57,14 @@ def read(sent: Mapping[str, Any]) -> Offered:
     if len(tools) > body.MOST_TOOLS:
         raise InvalidRequest(f"tools has more than {body.MOST_TOOLS} functions.", param="tools")
     if len({tool["name"] for tool in tools}) < len(tools) and forms:
-        raise InvalidRequest("tools has two with one name.", param="tools")
+        raise InvalidRequest("tools has two functions with the same name.", param="tools")
     return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
 
 
 def in_namespace(
     item: Mapping[str, Any], *, param: str
 ) -> list[tuple[dict[str, Any], Mapping[str, str]]]:
-    """Return the functions of a namespace, each with how its calls are written.
+    """Return the functions of a namespace, each with the form of its calls.
 
     Raises `InvalidRequest`.
     """
@@ -80,7 +80,7 @@ def in_namespace(
 
 
 def custom(item: Mapping[str, Any], *, param: str) -> dict[str, Any]:
-    """Return a tool that takes a free text as a function. Raises `InvalidRequest`."""
+    """Convert a custom tool to a function with one text argument. Raises `InvalidRequest`."""
     form = item.get("format")
     grammar = form.get("definition") if isinstance(form, dict) else None
     told = item.get("description")
@@ -91,25 +91,25 @@ def custom(item: Mapping[str, Any], *, param: str) -> dict[str, Any]:
 
 
 def nested(tool: Any) -> Any:
-    """Return a function as chat completions write it; another kind of tool as it is."""
+    """Convert a function to the form of chat completions. Other tools keep only their type."""
     if isinstance(tool, dict) and tool.get("type") == "function":
         return {"type": "function", "function": tool}
-    # Without a field `function`, so that a form of chat completions is no tool here.
+    # Dropping `function` makes the form of chat completions invalid here.
     return {"type": tool.get("type")} if isinstance(tool, dict) else tool
 
 
 def joined(space: Any, name: Any) -> Any:
-    """Return the name under which the provider knows a function; what is no text as it is."""
+    """Return the function name for the provider. Values that are not texts stay unchanged."""
     return f"{space}{MARK}{name}" if space and isinstance(name, str) else name
 
 
 def arguments(said: Any) -> Any:
-    """Return the text of a custom tool's call as the arguments of a function."""
+    """Return the input of a custom tool call as the arguments of a function."""
     return json.dumps({"input": said}, ensure_ascii=False) if isinstance(said, str) else None
 
 
 def written(call: Mapping[str, str], *, forms: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return a call as an item, in the form in which its tool was offered."""
+    """Return a call as an item, in the form of its tool."""
     form = forms.get(call["name"], {"type": "function_call", "name": call["name"]})
     item: dict[str, Any] = {**form, "call_id": call["call_id"]}
     if form["type"] == "custom_tool_call":
@@ -118,7 +118,7 @@ def written(call: Mapping[str, str], *, forms: Mapping[str, Mapping[str, str]]) 
 
 
 def text_in(said: str) -> str:
-    """Return the text in the arguments of a custom tool; a model may have written it bare."""
+    """Return the text argument of a custom tool. Some models write it without JSON."""
     try:
         found = json.loads(said)
     except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
-"""Decides whether a request is passed on as it came: by its key, the policy, or a header.
+"""Decides whether a request is passed through: by its API key, the policy or a header.
 
-Who asks for nothing to be kept and may not is refused: to keep it all the same would be worse.
+A request to store nothing is refused if the policy does not allow that. Storing it silently would
+be worse.
 """
 
 from collections.abc import Mapping
@@ -12,22 +13,22 @@ from chats.models import Chat, PassedOn
 from chats.prompt import model_choice
 
 POLICY, DRY_RUN = "X-Context-Policy", "X-Context-Dry-Run"
-NO_KEY = "Use a key that is not set to keep nothing."
+NO_KEY = "Use an API key that is not set to pass requests through."
 NO_HEADER = f"Send it without {POLICY}."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRoute:
-    """The model and policy of a request, and why nothing of it is kept; "" if it gets a chat."""
+    """The model and policy of a request, and why it passes through; "" if it gets a chat."""
 
     choice: model_choice.ChosenModel
     why: str = ""
 
 
 def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
-    """Return the way of a request.
+    """Return the route of a request.
 
-    Raises what `model_choice.choose` does, `InvalidRequest`, `OptOutNotAllowed` and
+    Raises what `model_choice.choose` raises, `InvalidRequest`, `OptOutNotAllowed` and
     `ChatKeepsItsMessages`.
     """
     by_header = is_off(headers)
@@ -51,7 +52,7 @@ def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
 
 
 def probe_for(sent: Sent) -> Chat:
-    """Return an unsaved chat that has the policy of a request, as far as that names its chat."""
+    """Return an unsaved chat with the policy that applies to a request."""
     named, wanted = sent.chat, sent.wanted
     chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=sent.policy)
     if wanted.chat is not None:
@@ -62,15 +63,15 @@ def probe_for(sent: Sent) -> Chat:
 
 
 def is_off(headers: Mapping[str, str]) -> bool:
-    """Tell whether a request asks for nothing to be kept. Raises `InvalidRequest`."""
+    """Return True if a header asks to store nothing. Raises `InvalidRequest`."""
     said = headers.get(POLICY)
     if said is not None and said.strip().lower() != "off":
-        raise InvalidRequest(f"{POLICY} can only be off.", param=POLICY)
+        raise InvalidRequest(f"{POLICY} must be off.", param=POLICY)
     return said is not None
 
 
 def is_dry_run(headers: Mapping[str, str]) -> bool:
-    """Tell whether a request only asks what would become of it. Raises `InvalidRequest`."""
+    """Return True if a request is a dry run. Raises `InvalidRequest`."""
     said = headers.get(DRY_RUN, "false").strip().lower()
     if said not in ("true", "false"):
         raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)

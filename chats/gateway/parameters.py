@@ -1,14 +1,14 @@
-"""The fields of a request that reach the provider: sampling options and their kin, and no others.
+"""The request fields that are passed to the provider, such as sampling options.
 
-Where a request goes, and with which key, is the operator's business. Servers and libraries have
-hundreds of words for that, so a list names what may pass, instead of what may not.
+The operator configures the provider and its key. Servers and libraries have hundreds of field names
+for that, so this is an allowlist.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# OpenAI's own fields, and what servers with its interface understand beside them.
+# OpenAI's fields, and those of compatible servers.
 CHAT = frozenset(
     {
         # OpenAI
@@ -35,7 +35,7 @@ CHAT = frozenset(
         *("use_beam_search", "xtc_probability", "xtc_threshold"),
     }
 )
-# Parameters that only a request with tools may have.
+# Allowed only in requests with tools.
 OF_TOOLS = frozenset({"parallel_tool_calls", "tool_choice"})
 EMBEDDINGS = frozenset(
     {
@@ -45,7 +45,7 @@ EMBEDDINGS = frozenset(
         *("prompt_name", "task", "task_type", "truncate", "truncate_prompt_tokens"),
     }
 )
-# A part of a name that says where a request goes, with which key, or what else is to run.
+# Matches names that select a destination or credentials, or that run something else.
 _ROUTING = re.compile(
     r"(?:^|[_\-.])(?:urls?|uri|bases?|hosts?|endpoints?|prox(?:y|ies)|headers?|callbacks?"
     r"|guardrails?|ssl|tls|certs?|presets?|routes?|routers?|routing|deployments?|organi[sz]ations?"
@@ -55,28 +55,28 @@ _ROUTING = re.compile(
     r"|^(?:aws|azure|litellm|mock|vertex|openai|anthropic|bedrock)_",
     re.IGNORECASE,
 )
-# Of the names that are told in a header.
+# Limits for the names reported in a header.
 MOST_NAMED, LONGEST_NAME = 20, 64
 
 
 def passed(fields: Mapping[str, Any], *, allowed: frozenset[str] = CHAT) -> dict[str, Any]:
-    """Return the fields that go to the provider."""
+    """Return the fields that are passed to the provider."""
     return {name: said for name, said in fields.items() if name in allowed}
 
 
 def is_routing(name: str, *, allowed: frozenset[str] = CHAT) -> bool:
-    """Return True for a field that would choose the way to a provider: it is refused by name."""
+    """Return True if a field would select a provider. Such fields are refused."""
     return name not in allowed and bool(_ROUTING.search(name))
 
 
 def left_out(fields: Iterable[str], *, allowed: frozenset[str] = CHAT) -> tuple[str, ...]:
-    """Return the names of fields that do not go to the provider, as a header can have them."""
+    """Return the names of dropped fields that fit into a header."""
     names = (name for name in fields if name not in allowed)
     fit = [n for n in names if n.isascii() and n.isidentifier() and len(n) <= LONGEST_NAME]
     return tuple(fit[:MOST_NAMED])
 
 
 def header_of(names: Iterable[str]) -> dict[str, str]:
-    """Return the header that names what was left out; none if nothing was."""
+    """Return the header that names the dropped fields, if any."""
     told = ", ".join(names)
     return {"X-Context-Parameters-Left-Out": told} if told else {}

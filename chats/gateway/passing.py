@@ -1,4 +1,4 @@
-"""Passes a conversation on as it came, and its reply back: no chat, no receipt, no stored words."""
+"""Pass-through of requests: no chat, no receipt, no stored texts."""
 
 import asyncio
 import uuid
@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import cast
 
 from django.http import HttpRequest, HttpResponseBase
@@ -28,20 +30,20 @@ from chats.streams import connection
 from contextpolicy.engine.messages import ToolSpec, WireMessage, parts_to_json, wires_of
 from contextpolicy.models import ModelSpec
 
-# How often a stream that says nothing looks at its key, and at the end of this process.
+# How often an idle stream checks its API key and the shutdown of the process.
 LOOK_SECONDS = 1.0
-# Where a provider says nothing of the end, the reply was cut.
+# A stream without a finish reason was truncated.
 FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls": "tool_calls"}
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A request on its way to a provider, and the form in which its reply goes back."""
+    """A provider request, and the form of its reply."""
 
     request: ProviderRequest
     form: Form
     is_stream: bool
-    # The reply without its words.
+    # The reply without its text.
     head: Reply
     key_id: uuid.UUID
 
@@ -56,7 +58,7 @@ def response(
     head: Reply,
     kind: str,
 ) -> HttpResponseBase:
-    """Return the response that carries the reply, with the headers that say why nothing is kept.
+    """Return a pass-through response, with headers that give the reason.
 
     Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
     """
@@ -74,7 +76,7 @@ def response(
 
 
 def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> ProviderRequest:
-    """Return the request for the provider: what the program said, and nothing of ours."""
+    """Return the provider request, with only the client's messages."""
     said = sent.conversation
     wires = [WireMessage("system", text) for text in said.system]
     for item in said.items:
@@ -92,58 +94,62 @@ def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> Provid
 
 
 class Voice:
-    """The words of a reply that are not sent yet, and whether any were."""
+    """The unsent part of a reply."""
 
     def __init__(self, spoken: Spoken) -> None:
         self.form, self.is_stream = spoken.form, spoken.is_stream
-        self.waiting: list[str] = []
-        # The words have begun; the response has, be it with a sign that it waits.
+        # Pieces of text and reasoning, in order.
+        self.waiting: list[tuple[str, str]] = []
+        # `is_open`: the reply has started. `has_begun`: the response has, possibly with a ping.
         self.is_open = self.has_begun = False
 
     def say(self, kind: str, piece: str, _offset: int) -> None:
-        """Take more words of the reply; thoughts are not sent."""
-        if kind == "text" and self.is_stream:
-            self.waiting.append(piece)
+        """Queue a piece of text or reasoning."""
+        if self.is_stream:
+            self.waiting.append((kind, piece))
 
     def more(self) -> str:
-        """Return what a stream says next; nothing where there are no new words."""
+        """Return the queued pieces for a stream, or an empty text."""
         if not self.waiting:
             return ""
-        said = self.opening() + self.form.text("".join(self.waiting))
+        said = self.opening()
+        for kind, pieces in groupby(self.waiting, key=itemgetter(0)):
+            words = "".join(piece for _, piece in pieces)
+            said += self.form.text(words) if kind == "text" else self.form.thoughts(words)
         self.waiting.clear()
         return said
 
     def end(self, reply: Reply) -> str:
-        """Return the end of a reply, or all of it."""
+        """Return the end of a stream, or the complete reply."""
         return (
             self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
         )
 
     def wait(self) -> str:
-        """Return the sign that the reply is still waited for."""
+        """Return a ping."""
         self.has_begun = True
         return PING
 
     def break_off(self, refusal: Refusal, held: WaitingHead) -> str:
-        """Return an error: with its own status, or as an event where a stream has begun."""
+        """Return an error response, or an error event if the stream has started."""
         return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
     def opening(self) -> str:
-        """Return the beginning of a stream, once."""
+        """Return the start of a stream, once."""
         begun = "" if self.is_open else self.form.opening()
         self.is_open = self.has_begun = True
         return begun
 
 
 def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
-    """Return the images of a request, and of the response that it goes on from, by their hash."""
+    """Return the images of a request and of its previous response, by SHA-256."""
     stored = images.of_prompt(wires, chat=sent.chat) if sent.chat else {}
     brought = sent.conversation.images.items()
     return {**stored, **{sha256: image.data_url for sha256, image in brought}}
 
 
 async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGenerator[str, None]:
-    """Yield the reply as it is written, or whole; or why there is none."""
+    """Yield the reply, streamed or complete, or the error."""
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say, folds_thoughts=False)
     watch = Watch(spoken.key_id)
@@ -176,7 +182,7 @@ async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGen
 async def with_silences(
     source: AsyncGenerator[ProviderEvent, None],
 ) -> AsyncGenerator[ProviderEvent | None, None]:
-    """Yield the events, and None whenever none came for `LOOK_SECONDS`."""
+    """Yield the events, and None after every `LOOK_SECONDS` without one."""
     coming = asyncio.ensure_future(anext(source, None))
     try:
         while True:
@@ -190,29 +196,29 @@ async def with_silences(
             yield event
             coming = asyncio.ensure_future(anext(source, None))
     finally:
-        # The source can be closed only when nothing waits for it any more.
+        # The source cannot be closed while a task waits for it.
         await cancelling.end(coming)
 
 
 def is_closing() -> bool:
-    """Tell whether this process ends: then a reply counts as cut."""
+    """Return True if this process is shutting down. A reply then counts as truncated."""
     return connection.STREAMS.closing.is_set()
 
 
 async def stream(spoken: Spoken, call: DirectCall) -> AsyncGenerator[ProviderEvent, None]:
-    """Return the events of the call. The adapter is loaded in a thread: that takes a second."""
+    """Return the events of the call. Loading the adapter takes a second, so a thread does it."""
     await asyncio.to_thread(registry.load_adapters, {call.account.kind})
     provider = registry.provider_for(call.account, timeouts=direct.timeouts())
     return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))
 
 
 def whole(head: Reply, collector: ReplyCollector) -> Reply:
-    """Return the reply that was collected. Raises `ProviderError` and `TurnFailed`."""
+    """Return the collected reply. Raises `ProviderError` and `TurnFailed`."""
     if collector.error is not None:
         raise collector.error
     finish = "length" if collector.is_full else FINISHES.get(collector.reason)
     if finish is None:
-        reason = "The model broke off before the end of its reply. Send the request again."
+        reason = "The model stopped before the end of its reply. Send the request again."
         raise TurnFailed(code="reply_incomplete", reason=reason)
     calls = [asking.part() for _, asking in sorted(collector.asked.items())]
     return Reply(

@@ -1,8 +1,8 @@
-"""Puts what is new in a request into its place, with a turn, in one transaction.
+"""Stores the new messages of a request in a chat, with a turn, in one transaction.
 
-A request continues a branch, or branches off where it differs; what it shares with a branch is
-never stored twice, and nothing that was said is changed. While a reply is being written on a
-branch, another request of the same beginning gets a branch beside it.
+A request continues a branch, or starts a branch where it differs. Shared messages are not stored
+again, and stored messages do not change. While a branch has a running reply, another request with
+the same start gets its own branch.
 """
 
 import uuid
@@ -48,49 +48,49 @@ from contextpolicy.models import ContextPolicy
 from speed import prepared
 
 Decision = Literal["new", "continue", "branch", "repeat", "retry"]
-# Why a branch begins, in the ledger.
+# Cause of the branch in the ledger.
 CAUSE = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request of a program, read: its messages, what it asks for, and whose it is."""
+    """A parsed request: its messages, options and owner."""
 
     user: User
     api_key: ApiKey
     wanted: NamedModel
     conversation: Conversation
     identity: Identity
-    # For the turn: tools, parameters and the most tokens of the reply.
+    # Stored with the turn: tools, parameters and the maximum reply tokens.
     client: Mapping[str, Any]
-    # The key under which a repetition is known, if there is one, and the body that it belongs to.
+    # The idempotency key, if any, and the body that it belongs to.
     keyed: IdempotentRequest
-    # The branch of the reply that the program goes on from by its id.
+    # The branch of the previous response.
     earlier: Branch | None = None
-    # The field that has the messages.
+    # Name of the field with the messages.
     field: str = "messages"
 
     @property
     def chat(self) -> Chat | None:
-        """The chat that the program names, by itself or by a reply in it."""
+        """The chat that the request names, directly or by a previous response."""
         return self.wanted.chat or (self.earlier.chat if self.earlier else None)
 
     @property
     def policy(self) -> ContextPolicy | None:
-        """The policy that the request names, or that of its key."""
+        """The policy that the request names, or that of its API key."""
         return self.wanted.policy or self.api_key.policy
 
     @property
     def is_named(self) -> bool:
-        """True if an id of the program names the room."""
+        """True if the request has a conversation id or names a chat."""
         return bool(self.identity.value) or self.chat is not None
 
     @property
     def room(self) -> str:
-        """The room in which its place is looked for."""
+        """The room in which to match the request."""
         chat, known = self.chat, self.identity
         if chat is not None:
-            # A chat that a program opened keeps the room in which its messages were hashed.
+            # A chat created by a client keeps the room that its messages were hashed with.
             row = GatewayChat.objects.filter(chat=chat).first()
             if row is not None:
                 return row.room
@@ -105,7 +105,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The turn that replies to a request, and how its place was found."""
+    """The turn that replies to a request, and the placement decision."""
 
     turn: Turn
     decision: Decision
@@ -113,10 +113,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The branch that takes what is new: the messages of the request from `shared` on.
+    """The branch for the new messages, which start at index `shared` of the request.
 
-    The message at `n` of the request stands at the seq `n + offset`. `completes`: the last message
-    of the branch gets the results of its calls.
+    The message at position `n` (from 1) of the request has the seq `n + offset`. `completes`: the
+    last message of the branch receives its tool results.
     """
 
     branch: Branch
@@ -130,8 +130,8 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     """Store a request and queue its turn.
 
     Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
-    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose`,
-    `ModelUnavailable` and `IdempotencyKeyReused`.
+    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose`, `ModelUnavailable`
+    and `IdempotencyKeyReused`.
     """
     known = first_of(sent, now=now)
     if known is not None and not is_to_begin_again(known):
@@ -140,7 +140,7 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     request = Request(items, hashes_of(items, room=room), room, sent.is_named)
     if known is not None:
         return begin_again(sent, request, known, counter=counter, now=now)
-    # All that only reads is done before anything is locked; it is looked at again then.
+    # Read-only work runs before locking, and is checked again under the lock.
     match = match_of(request, sent=sent)
     chat_id = match.branch.chat_id if match else room_chat(sent, room=room)
     with transaction.atomic():
@@ -153,7 +153,7 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
             return accept(sent, request, found, chat=chat, counter=counter, now=now)
         chat = chat_to_write_in(chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
-        # The same request may have been sent twice at once.
+        # A concurrent request may have been stored in between.
         if known := first_of(sent, now=now):
             return Placed(known, "repeat")
         match = match_of(request, sent=sent, chat=chat) if match else None
@@ -166,7 +166,7 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
 
 
 def first_of(sent: Sent, *, now: datetime) -> Turn | None:
-    """Return the turn of the first request with the same key; None if this is the first.
+    """Return the turn of an earlier request with the same idempotency key, or None.
 
     Raises `NotFound` if the turn is gone, and `IdempotencyKeyReused`.
     """
@@ -180,7 +180,7 @@ def first_of(sent: Sent, *, now: datetime) -> Turn | None:
 
 
 def is_to_begin_again(turn: Turn) -> bool:
-    """Return True if a turn has no whole reply and will get none: it was stopped, or failed."""
+    """Return True if a turn was stopped or failed, so that it will never have a complete reply."""
     has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
     return has_ended or turn.stop_requested_at is not None
 
@@ -188,15 +188,15 @@ def is_to_begin_again(turn: Turn) -> bool:
 def begin_again(
     sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
 ) -> Placed:
-    """Queue another turn for the request of a turn that was stopped or failed, at the same place.
+    """Queue another turn for the request of a stopped or failed turn, at the same place.
 
-    Nothing is stored twice: what the first turn left of its reply stays on its branch. Raises
+    Messages are not stored again. Partial output of the first turn stays on its branch. Raises
     `NotFound`, and what `accept` raises.
     """
     with transaction.atomic():
         chat = chat_to_write_in(first.branch.chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
-        # The same request may have been repeated twice at once.
+        # A concurrent request may have retried it in between.
         known = first_of(sent, now=now)
         if known is None or known.trigger is None or known.trigger.seq is None:
             raise NotFound
@@ -223,14 +223,14 @@ def begin_again(
 
 
 def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
-    """Return the place of a request in a chat, in the chat that it names, or in any."""
+    """Match a request to a branch: in the given chat, in the chat it names, or in any chat."""
     chat = chat or sent.chat
     within = sent.earlier.pk if sent.earlier else None
     return find(request, owner_id=sent.user.pk, chat=chat, within=within)
 
 
 def room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
-    """Return the chat that a request names, or that its id stands for; None: there is none yet."""
+    """Return the chat that a request names, or that its conversation id belongs to, or None."""
     if sent.chat is not None:
         return sent.chat.pk
     if not sent.is_named:
@@ -240,10 +240,9 @@ def room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
 
 
 def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
-    """Open a provisional chat: nothing shows yet that it goes on.
+    """Create a provisional chat, which is hidden until a second request continues it.
 
-    What programs say tells nothing of its owner, and nothing of the owner is told there. Raises
-    `TooManyChats`.
+    It does not use or fill its owner's memory. Raises `TooManyChats`.
     """
     first = first_words(
         part.text
@@ -262,28 +261,28 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 
 
 def place_in(chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime) -> Placement:
-    """Return the place of a request in a chat that is locked, on a branch of its own if needed.
+    """Return the place of a request in a locked chat, on a new branch if needed.
 
     Raises `ChatBusy` and `TooManyBranches`.
     """
     if match is None:
         branch = open_branch(chat)
         if sent.wanted.chat is not None and len(sent.conversation.items) == 1:
-            # One message to a chat that is named: what a person would write there.
+            # One message to a named chat continues it, as on the chat page.
             if is_busy(branch):
                 raise ChatBusy(waiting=1)
             return Placement(branch, 0, branch.last_seq, "continue")
         return Placement(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
     prove(chat)
     if match.unmatched:
-        # The program summed the beginning up itself: its list as it is, and nothing of ours on it.
+        # The client summarised the start itself: keep its list unchanged, without our summaries.
         branch = empty_branch(chat, sent=sent, now=now)
         return Placement(leave_alone(branch), 0, 0, "branch")
     return continued(chat, match=match, sent=sent, now=now)
 
 
 def continued(chat: Chat, *, match: PathMatch, sent: Sent, now: datetime) -> Placement:
-    """Return the place behind what a request shares with a branch. Raises `TooManyBranches`."""
+    """Return the place after the messages shared with a branch. Raises `TooManyBranches`."""
     branch, shared, offset = match.branch, match.shared, match.offset
     is_free = not is_busy(branch) and branch.last_seq > branch.fork_seq
     completes = match.is_open and match.is_at_end and is_free
@@ -308,7 +307,7 @@ def continued(chat: Chat, *, match: PathMatch, sent: Sent, now: datetime) -> Pla
 
 
 def empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
-    """Open a branch that shares nothing; the one that people look at stays.
+    """Create a branch without shared messages. The active branch does not change.
 
     Raises `TooManyBranches`.
     """
@@ -320,7 +319,7 @@ def empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
 
 
 def leave_alone(branch: Branch) -> Branch:
-    """Mark a branch whose program leaves messages out itself: no summary of ours stands there."""
+    """Mark a branch whose client truncates the history itself. It gets no summaries."""
     branch.client_windowed = branch.compaction_paused = True
     branch.active_compaction = None
     branch.save(update_fields=["client_windowed", "compaction_paused", "active_compaction"])
@@ -328,13 +327,13 @@ def leave_alone(branch: Branch) -> Branch:
 
 
 def is_busy(branch: Branch) -> bool:
-    """Tell whether a reply is being written on a branch, or a message waits for one."""
+    """Return True if a branch has a running turn or a waiting message."""
     is_writing = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
     return is_writing or messages.any_waiting(branch_id=branch.pk)
 
 
 def prove(chat: Chat) -> None:
-    """Take a chat out of the archived ones, once a request holds one of its replies."""
+    """Make a provisional chat permanent once a request contains one of its replies."""
     is_first = GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True)
     if is_first and chat.is_provisional:
         chat.archived, chat.erase_at = False, None
@@ -350,7 +349,7 @@ def accept(
     counter: TokenCounter,
     now: datetime,
 ) -> Placed:
-    """Store what is new and queue the turn, in the caller's transaction, which locked the chat."""
+    """Store the new messages and queue the turn, in the caller's transaction with a locked chat."""
     branch = place.branch
     branch.chat = chat
     choice = chosen(chat, sent=sent)
@@ -391,7 +390,7 @@ def accept(
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
-    """Raise the refusals of `messages.check_text` for a message that is new and too long."""
+    """Raise the refusals of `messages.check_text` for a new user message that is too long."""
     for item in items:
         if item.role == "user" and item.text.strip():
             try:
@@ -402,10 +401,10 @@ def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
 
 
 def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
-    """Let a chat have the model and the policy that were asked for, and return the choice.
+    """Set the model and the policy of a chat as requested, and return the effective choice.
 
-    Raises what `model_choice.choose` does, `ModelUnavailable`, and `InvalidRequest` for tools that
-    the model takes none of.
+    Raises what `model_choice.choose` raises, `ModelUnavailable`, and `InvalidRequest` for tools
+    that the model does not support.
     """
     if sent.wanted.chat is None:
         chat.model, chat.policy = sent.wanted.model, sent.policy
@@ -416,7 +415,7 @@ def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
 
 
 def check_room(sent: Sent, *, branch: Branch) -> None:
-    """Raise `ChatFull` or `TooManyTurnsOfKey` without room for what a request brings."""
+    """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
     if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     limit = settings.GATEWAY_TURNS_PER_KEY
@@ -426,7 +425,7 @@ def check_room(sent: Sent, *, branch: Branch) -> None:
 
 
 def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
-    """Give the last reply of a branch the results of its calls, under the ids that it gave them."""
+    """Add the tool results to the last reply of a branch, under its own call ids."""
     reply = Message.objects.get(branch=branch, seq=branch.last_seq)
     given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
     sent = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
@@ -436,7 +435,7 @@ def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
 
 
 def question_of(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
-    """Return the newest message of the user: the one that the turn replies to."""
+    """Return the latest user message, which the turn replies to."""
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     if newest >= place.shared:
         return rows[newest - place.shared]
@@ -445,7 +444,7 @@ def question_of(request: Request, place: Placement, rows: Sequence[Message]) -> 
 
 
 def remember(request: Request, place: Placement) -> None:
-    """Keep the hashes of what the program sent on this path and that have none yet."""
+    """Store the hashes of those messages on this path that have none yet."""
     branch, offset = place.branch, place.offset
     last = len(request.items) + offset
     path = [
@@ -457,7 +456,7 @@ def remember(request: Request, place: Placement) -> None:
         for branch_id, above, to in path
         for seq, _ in statements.NODES.tuples(branch=branch_id, above=above, last=to)
     }
-    # A chain that begins in the middle would find nothing.
+    # A chain that does not start at the first message would match nothing.
     chained = offset == 0
     GatewayNode.objects.bulk_create(
         [

@@ -1,7 +1,7 @@
-"""Finds the place of a request among the chats of its room: found loosely, applied strictly.
+"""Matches a request to a branch in its room.
 
-What the program wrote leads to candidates; a candidate counts only if one of our own replies comes
-back in the request, and only as far as every message is what was said and sent before. Nothing is
+Hashes of the client's own messages lead to candidate branches. A candidate matches only if the
+request contains one of our replies, and only up to the first message that differs. Nothing is
 written here.
 """
 
@@ -19,9 +19,9 @@ from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
 from contextpolicy.engine.messages import parts_from_json
 
-# Branches that are compared with a request; with more of the same beginning the deepest count.
+# Maximum number of candidate branches. With more, the deepest ones are compared.
 CANDIDATES = 30
-# So many equal messages stand for a beginning that was left out, where no id names the room.
+# Equal messages required to match a truncated history without a conversation id.
 EQUAL_WITHOUT_ID = 8
 
 Sameness = Literal["", "same", "reply", "open"]
@@ -29,7 +29,7 @@ Sameness = Literal["", "same", "reply", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to be matched: its messages, their hashes, its room, and whether an id names it."""
+    """A request to match: its messages, their hashes, its room, and whether it has an id."""
 
     items: Sequence[Item]
     hashes: Sequence[Hashes]
@@ -39,12 +39,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class PathMatch:
-    """The path that a request shares with a branch: its messages `skipped` + 1 to `shared` + …
+    """The messages that a request shares with a branch.
 
-    `shared` counts messages of the request, from its first; the one at `n` stands at the seq
-    `n + offset` of the branch. `unmatched` counts those at its beginning that stand nowhere.
-    `replies`: how many of our own replies are among them; `is_open`: the last one shared is a reply
-    whose calls have their results only now.
+    `shared` counts messages of the request from the first. The message at position `n` has the seq
+    `n + offset` on the branch. `unmatched` counts messages at the start that are not on the branch.
+    `replies` counts our own replies among the shared messages. `is_open`: the last shared message
+    is a reply whose calls receive their results now.
     """
 
     branch: Branch
@@ -56,25 +56,25 @@ class PathMatch:
 
     @property
     def seq(self) -> int:
-        """The seq of the last message that is shared."""
+        """The seq of the last shared message."""
         return self.shared + self.offset
 
     @property
     def is_at_end(self) -> bool:
-        """True if the branch ends where the request begins to be new."""
+        """True if the branch ends with the last shared message."""
         return self.seq == self.branch.last_seq
 
 
 def find(
     request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
 ) -> PathMatch | None:
-    """Return the best place of a request, in one chat if that is given; or None.
+    """Return the best match of a request, optionally in one chat, or None.
 
-    Most equal replies win, then the deepest place, then one at the end of its branch. `within`: a
-    branch that is looked at in any case; without it the chat's active one.
+    The match with the most replies wins, then the longest, then one at the end of its branch.
+    `within`: a branch that is always compared. Default: the active branch of `chat`.
     """
     if not any(item.role == "assistant" for item in request.items):
-        # None of our replies can be among them, however many chats begin with the same words.
+        # It has no reply that could match, however many chats start with the same messages.
         return None
     nodes = nodes_of(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
@@ -87,28 +87,28 @@ def find(
 def candidates(
     request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
 ) -> list[Branch]:
-    """Return the branches on which the program's own words stand, the deepest first.
+    """Return the branches with the client's own messages, the deepest first.
 
-    `within`: a branch that is looked at in any case.
+    `within`: a branch that is always included.
     """
     wanted = [each.found for each in request.hashes if each.found]
     rows = nodes.filter(found__in=wanted).order_by("-seq", "-pk")
     ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
     if not ids:
-        # A client that takes its reminder out of a message again.
+        # Some clients remove an appended reminder from a message later.
         begun = [each.loose for each in request.hashes if each.loose]
         rows = nodes.filter(loose__in=begun).order_by("-seq", "-pk")
         ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
     known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
     branches = branches_by_id(list(known))
-    # A message of a branch may stand on those that left it later: they have the same beginning.
+    # Branches that fork later share the messages of their parent.
     children = Branch.objects.filter(parent__in=list(ids)).exclude(pk__in=list(known))
     more = children.select_related("chat", "parent").order_by("-created_at")
     return [*branches, *more[:CANDIDATES]]
 
 
 def nodes_of(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
-    """Return the nodes of a person's chats that are not deleted, or of one of them."""
+    """Return the hashes of a user's chats that are not deleted, or of one chat."""
     rows = GatewayNode.objects.filter(
         branch__chat__owner=owner_id, branch__chat__deleted_at=None, branch__chat__team=None
     )
@@ -122,7 +122,7 @@ def branches_by_id(ids: Sequence[uuid.UUID]) -> list[Branch]:
 
 
 def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0) -> PathMatch:
-    """Return how far a request, from `start` on, is the branch's path shifted by `offset`."""
+    """Compare a request from index `start` with the path of a branch, shifted by `offset`."""
     said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
     for place in range(start, len(request.items)):
@@ -130,7 +130,7 @@ def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0
         if not same and said.is_reminded(place + 1 + offset, request, place):
             same = "same"
         if not same:
-            # The same calls with other results: not the same message, but our reply came back.
+            # The same calls with other results: a different message, but it contains our reply.
             replies += said.comes_back(place + 1 + offset, request.items[place])
             break
         shared, is_open = place + 1, same == "open"
@@ -141,7 +141,7 @@ def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0
 
 
 class BranchPath:
-    """The messages of a branch in a range of seqs, and how the program sent them itself."""
+    """The messages of a branch in a range of seqs, and their hashes as the client sent them."""
 
     def __init__(self, branch: Branch, *, first: int, last: int) -> None:
         self.branch = branch
@@ -150,10 +150,11 @@ class BranchPath:
         self.nodes = dict(nodes_on(branch, first=first, last=last))
 
     def sameness(self, seq: int, request: Request, place: int) -> Sameness:
-        """Tell whether a message of the request is the one at a seq; "" if it is not.
+        """Compare a message of the request with the one at a seq; "" if they differ.
 
-        A `reply` of ours counts as it came back the first time; until then, thoughts and white
-        space apart, as we gave it. It is `open` where its calls have no results yet.
+        Our own reply is compared with the form that the client sent first. Before that, it is
+        compared with our text, ignoring reasoning and whitespace. `open`: its calls have no results
+        yet.
         """
         item, row = request.items[place], self.rows.get(seq)
         if row is None or row.role != item.role or row.erased_at or row.is_incomplete:
@@ -174,9 +175,9 @@ class BranchPath:
     def is_reminded(self, seq: int, request: Request, place: int) -> bool:
         """Return True if a message of the request is the one at a seq without its reminder.
 
-        Some clients append a reminder to their newest message, and send the message without it
-        later. The newest message has to end with the same reminder, and our reply has to follow:
-        a person who shortens a message means another one.
+        Some clients append a reminder to their latest message, and later send the message without
+        it. The latest message must end with the same reminder, and our reply must follow. Otherwise
+        the user shortened the message, which makes it a different one.
         """
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
@@ -191,7 +192,7 @@ class BranchPath:
         return self.sameness(seq + 1, request, place + 1) in ("reply", "open")
 
     def comes_back(self, seq: int, item: Item) -> bool:
-        """Tell whether a message has the calls of our reply at a seq, whatever their results."""
+        """Return True if a message has the calls of our reply at a seq, whatever their results."""
         row = self.rows.get(seq)
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
@@ -199,16 +200,16 @@ class BranchPath:
 
 
 def nodes_on(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """Yield seq and hash of the messages that the program sent on this path itself."""
+    """Yield the seqs and hashes of messages that the client sent on this path."""
     for branch_id, above, to in history.within(branch, after=first - 1, before=last + 1):
         yield from statements.NODES.tuples(branch=branch_id, above=above, last=to)
 
 
 def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | None:
-    """Return the place of a request whose beginning the program left out or summed up itself.
+    """Match a request whose start the client removed or summarised itself.
 
-    A tail cannot prove the head: it needs a room with an id or many equal messages, one of our
-    replies among them, the end of a branch, and one chat alone.
+    The end of a conversation cannot prove its start. A match needs a conversation id or many equal
+    messages, one of our replies, the end of a branch, and a single matching chat.
     """
     hashes = [each.item for each in request.hashes]
     rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")
@@ -228,7 +229,7 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | Non
 
 
 def tail_on(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
-    """Return the longest run of a request that ends where the branch or the request ends."""
+    """Return the longest run of matching messages up to the end of the branch or request."""
     last = min(len(request.items), branch.last_seq - offset)
     first_row = max(0, -offset)
     if last <= first_row:

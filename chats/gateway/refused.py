@@ -1,10 +1,10 @@
-"""Refusals of requests to /v1; the door gives them OpenAI's form."""
+"""Refusals of requests to /v1. The views convert them to OpenAI's error format."""
 
 from chats.ground.refusals import NotFound, Refusal
 
 
 class InvalidRequest(Refusal):
-    """A field is missing, of the wrong kind, or asks for what is not done here.
+    """A field is missing, invalid or not supported.
 
     `code` is stable: `invalid_json`, `missing_field`, `invalid_value`, `unsupported_parameter`,
     `unsupported_content`.
@@ -20,47 +20,51 @@ class InvalidRequest(Refusal):
 
 
 class ModelNotFound(Refusal):
-    """There is no such model, policy or chat, or not for this key's owner: never told apart."""
+    """The model, policy or chat does not exist, or this key's owner may not use it.
+
+    The error does not reveal which.
+    """
 
     code = "model_not_found"
     status = 404
-    sentence = "There is no model “{model}” here that this key may use. GET /v1/models lists them."
+    sentence = "This key cannot use a model named “{model}”. GET /v1/models lists its models."
     param = "model"
 
 
 class MakesNoEmbeddings(Refusal):
-    """A model that chats was asked for embeddings."""
+    """The model does not support embeddings."""
 
     code = "model_makes_no_embeddings"
     status = 400
     sentence = (
-        "The model “{model}” makes no embeddings. Choose one that does; an operator marks it so."
+        "The model “{model}” does not support embeddings. Choose an embedding model. An "
+        "administrator can mark a model as one."
     )
     param = "model"
 
 
 class OptOutNotAllowed(Refusal):
-    """The key or a header asks for nothing to be kept, and the policy keeps it."""
+    """The key or a header asks for pass-through, which the policy does not allow."""
 
     code = "opt_out_not_allowed"
     status = 403
-    sentence = "The policy {policy} keeps what programs say, so nothing was sent on. {advice}"
+    sentence = "The policy {policy} stores messages, so the request was not sent. {advice}"
 
 
 class ChatKeepsItsMessages(Refusal):
-    """A request names a chat, and nothing of it is to be kept."""
+    """A pass-through request names a chat."""
 
     code = "chat_keeps_its_messages"
     status = 409
     sentence = (
-        "A chat that is named keeps what is said in it, and of this request nothing is to be kept. "
-        "Name a model instead of the chat."
+        "A named chat stores its messages, but this request must not be stored. Name a model "
+        "instead of the chat."
     )
     param = "model"
 
 
 class TeamInChat(Refusal):
-    """The chat has a team, whose agents are asked on pages and through the API."""
+    """The chat has a team, which replies only on the pages and through the REST API."""
 
     code = "team_replies_here"
     status = 409
@@ -69,7 +73,7 @@ class TeamInChat(Refusal):
 
 
 class NoKey(Refusal):
-    """The request came without an API key."""
+    """The request has no API key."""
 
     code = "invalid_api_key"
     status = 401
@@ -77,55 +81,73 @@ class NoKey(Refusal):
 
 
 class WrongMethod(Refusal):
-    """The address exists, but not for this method."""
+    """The address exists but does not support this method."""
 
     code = "method_not_allowed"
     status = 405
-    sentence = "This address takes {allowed} requests only."
+    sentence = "This address supports only {allowed} requests."
 
 
 class UnknownAddress(NotFound):
-    """An address below /v1 does not exist."""
+    """The address below /v1 does not exist."""
 
     sentence = (
-        "{path} does not exist here. There are GET /v1/models and /v1/models/{{name}}, and POST"
-        " /v1/chat/completions, /v1/responses, /v1/responses/compact and /v1/embeddings."
+        "{path} does not exist. The addresses are GET /v1/models and /v1/models/{{name}}, POST "
+        "/v1/chat/completions, /v1/responses, /v1/responses/compact and /v1/embeddings, GET and "
+        "DELETE /v1/responses/{{id}}, and GET /v1/responses/{{id}}/input_items."
     )
 
 
 class BodyTooLarge(Refusal):
-    """The body is over the limit."""
+    """The request body exceeds the limit."""
 
     code = "request_too_large"
     status = 413
-    sentence = "The request is larger than {limit:,} bytes. Send less at once."
+    sentence = "The request is larger than {limit:,} bytes. Send a smaller one."
 
 
 class PreviousResponseNotFound(Refusal):
-    """There is no such response, or not for this key's owner and end user: never told apart."""
+    """The response does not exist, or belongs to another owner or end user.
+
+    The error does not reveal which.
+    """
 
     code = "previous_response_not_found"
     status = 404
-    sentence = "There is no response “{id}” to go on from. Send the whole conversation as input."
+    sentence = "Response “{id}” was not found. Send the whole conversation as input."
     param = "previous_response_id"
 
 
+class ResponseNotFound(Refusal):
+    """The response does not exist, belongs to another owner, or was deleted or erased."""
+
+    code = "response_not_found"
+    status = 404
+    sentence = (
+        "This key has no response “{id}”. Responses created with store: false cannot be "
+        "retrieved by id."
+    )
+
+
+class ItemNotFound(Refusal):
+    """The item does not exist, belongs to another owner or end user, or was erased."""
+
+    code = "item_not_found"
+    status = 404
+    sentence = "This key has no item “{id}”. Send the item itself instead of a reference."
+
+    def __init__(self, item_id: str, *, param: str) -> None:
+        super().__init__(id=item_id)
+        self.param = param
+
+
 class ForeignCompaction(Refusal):
-    """A compaction item that was not made here, or for somebody else, or cannot be read now."""
+    """The compaction item is from another server or owner, or cannot be decrypted."""
 
     code = "compaction_unreadable"
     status = 400
     sentence = (
-        "The encrypted_content of a compaction item was not made here for this key's owner, so "
-        "nobody can read it. Leave the item out, or send the messages themselves."
+        "The encrypted_content of a compaction item was not created here for the owner of this "
+        "key, so it cannot be read. Leave the item out, or send the messages themselves."
     )
     param = "input"
-
-
-class DatabaseUnavailable(Refusal):
-    """The database does not answer. What was accepted goes on once it is back."""
-
-    code = "database_busy"
-    status = 503
-    sentence = "The database does not answer. Send the request again in a few seconds."
-    retry_after = 5

@@ -1,11 +1,10 @@
-"""Sends the reply of a turn to the program that asked, as it is written or when it is whole.
+"""Sends the reply of a turn to the client, as a stream or complete.
 
-The status is true: nothing is sent before the first words are there, so a failure before them is an
-error with its own status (`project.middleware.HeldHead` holds the head back until then). What
-breaks off later ends with an error event, never as if it were complete. A program that closes its
-connection stops its turn, which is how OpenAI's clients stop a reply. Nothing else does: after a
-restart, a lost worker or an absent database the turn goes on, and a repeated request gets its
-reply.
+The status is correct: nothing is sent before the first text, so an earlier failure is an error with
+its own status (`project.middleware.HeldHead` delays the head until then). A later failure ends the
+stream with an error event. A client that disconnects stops its turn, which is how OpenAI's clients
+cancel a reply. After a restart, a lost worker or a database failure, the turn continues, and a
+repeated request gets its reply.
 """
 
 import asyncio
@@ -25,7 +24,6 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from chats.gateway import statements, wire
-from chats.gateway.refused import DatabaseUnavailable
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
@@ -38,29 +36,31 @@ from chats.streams.follow import (
     Reshaped,
     Snapshot,
     StreamPosition,
+    Thoughts,
     TurnRow,
     Update,
     follow,
     read_row,
+    read_row_with_thoughts,
 )
 from chats.turns import stop as stops
 
-# The key of a request's scope that tells the server to hold the head of the response.
+# Scope key that makes the server delay the response head.
 HELD = "palimpsest.held"
-# A stream that has nothing to say for so long says that it waits: proxies give up on silence.
+# Idle streams send a ping after this time, because proxies close silent connections.
 SILENCE_SECONDS = 20.0
 PING = ": waiting\n\n"
 
 
 @dataclass(slots=True)
 class WaitingHead:
-    """The head of a response that is not sent yet: its status, and headers that it gets."""
+    """A delayed response head: its status and additional headers."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
 
     def fail(self, refusal: Refusal) -> str:
-        """Make it the head of an error; return the body."""
+        """Turn the head into that of an error, and return the body."""
         self.status = refusal.status
         self.headers["Content-Type"] = "application/json"
         if refusal.retry_after is not None:
@@ -69,14 +69,14 @@ class WaitingHead:
 
 
 class HeldResponse(StreamingHttpResponse):
-    """A response whose status is known when its first bytes are."""
+    """A response whose status is set with its first bytes."""
 
     held: WaitingHead
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The person and the key that asked for a turn, and the form in which the reply goes back."""
+    """The user, the API key and the reply form of a request."""
 
     user: User
     key_id: uuid.UUID
@@ -84,7 +84,7 @@ class Asker:
     model: str
     form: Form
     is_stream: bool
-    # The turn as it was just stored; None where it may have come further.
+    # The turn as just stored. None if it may have progressed since.
     row: TurnRow | None = None
 
 
@@ -102,7 +102,7 @@ def held_response(
     is_stream: bool,
     headers: Mapping[str, str],
 ) -> HeldResponse:
-    """Return a response whose body decides its head with its first bytes."""
+    """Return a response whose body sets the head with its first bytes."""
     held = WaitingHead()
     kind = "text/event-stream; charset=utf-8" if is_stream else "application/json"
     answer = HeldResponse(body(held), content_type=kind)
@@ -116,7 +116,7 @@ def held_response(
 
 
 async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
-    """Yield the body; the turn is stopped if the program closes the connection before its end."""
+    """Yield the body. Stops the turn if the client disconnects early."""
     relay = Relay(asker, held)
     try:
         async for text in relay.texts():
@@ -128,7 +128,7 @@ async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
 
 
 def stop(asker: Asker) -> None:
-    """Stop the turn that nobody waits for any more."""
+    """Stop a turn after its client disconnected."""
     turn = Turn.objects.filter(pk=asker.turn_id).first()
     if turn is not None:
         with suppress(stops.TurnIsOver):
@@ -136,12 +136,12 @@ def stop(asker: Asker) -> None:
 
 
 async def in_database(call: Callable[[], Any]) -> Any:
-    """Call a database function from the loop, and leave no connection behind."""
+    """Call a database function from the event loop, and release its connection."""
     return await sync_to_async(databases.briefly(call))()
 
 
 class Watch:
-    """The clock of one response: its key is looked at again and again, and a silence is noticed."""
+    """Timer of one response: rechecks the API key, and detects silence."""
 
     def __init__(self, key_id: uuid.UUID) -> None:
         self.key_id = key_id
@@ -150,13 +150,13 @@ class Watch:
         self.check_at = now + settings.STREAM_RECHECK_SECONDS
 
     def note_words(self) -> None:
-        """Begin the silence anew: something was said."""
+        """Restart the silence timer."""
         self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
 
     async def is_silent(self) -> bool:
-        """Tell whether nothing was said for too long, once for each such time.
+        """Return True when the silence limit is reached, then restart the timer.
 
-        Raises `InvalidKey` once the key was revoked or has expired.
+        Raises `InvalidKey` if the key was revoked or has expired.
         """
         now = asyncio.get_running_loop().time()
         if now >= self.check_at:
@@ -172,21 +172,23 @@ class Watch:
 
 
 class Relay:
-    """One reply on its way to its program."""
+    """The transfer of one reply to its client."""
 
     def __init__(self, asker: Asker, held: WaitingHead) -> None:
         self.asker, self.held = asker, held
         self.place: StreamPosition | None = None
-        self.sent = 0
+        # Characters sent of the text, and of the reasoning of the running step.
+        self.sent = self.thought = 0
+        self.has_begun = False
         self.is_open = self.is_over = False
-        # The response ends before the turn does, and not because the program left.
+        # The response ends before the turn, for another reason than a disconnect.
         self.goes_on = False
-        # The turn with its reply and the state of its prompt, once it is over.
+        # The finished turn with its reply, and the status of its prompt.
         self.ended: tuple[Turn | None, str] = (None, "")
         self.watch = Watch(asker.key_id)
 
     async def texts(self) -> AsyncIterator[str]:
-        """Yield the texts of the body, of which the first decides the head."""
+        """Yield the body in pieces. The first one sets the head."""
         try:
             async for updates in self.updates():
                 for update in updates:
@@ -199,12 +201,12 @@ class Relay:
         except Refusal as refusal:
             self.goes_on = not isinstance(refusal, keys.InvalidKey)
             yield self.failure(refusal)
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError) as error:
             self.goes_on = True
-            yield self.failure(DatabaseUnavailable())
+            yield self.failure(databases.refusal_for(error))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
-        """Yield the updates of the turn until it is over, however slowly they are read."""
+        """Yield the updates of the turn until it ends, even for slow clients."""
         read = sync_to_async(databases.briefly(self.read))
         row = self.asker.row or await read(self.asker.turn_id)
         while not self.is_over:
@@ -214,6 +216,7 @@ class Relay:
                 hub=connection.STREAMS.hub,
                 read=read,
                 seen=self.place,
+                with_thoughts=self.asker.is_stream,
             )
             async with aclosing(cast(AsyncGenerator[list[Update], None], source)) as updates:
                 async for each in updates:
@@ -221,19 +224,19 @@ class Relay:
             row = await read(self.asker.turn_id)
 
     def read(self, turn_id: uuid.UUID) -> TurnRow:
-        """Read the turn's row; of one that is over also what its end tells, in the same thread."""
-        row = read_row(turn_id)
+        """Read the turn's row, and for a finished turn its result, in the same thread."""
+        row = read_row_with_thoughts(turn_id) if self.asker.is_stream else read_row(turn_id)
         if row.is_over:
             self.ended = ended(turn_id)
         return row
 
     async def is_silent(self) -> bool:
-        """Look at the clock between updates; tell whether a stream has to say that it waits.
+        """Check the timer between updates. Return True if a stream needs a ping.
 
-        Raises `TurnFailed` when this process ends, and `InvalidKey`.
+        Raises `TurnFailed` when this process shuts down, and `InvalidKey`.
         """
         if cancelling.is_lost():
-            # The program is gone: nobody would read the rest.
+            # The client disconnected.
             raise asyncio.CancelledError
         if connection.STREAMS.closing.is_set():
             raise TurnFailed(code="server_restarting", reason=RESTARTING)
@@ -242,7 +245,7 @@ class Relay:
         return is_silent
 
     def hear(self, update: Update) -> str:
-        """Return what an update sends. Raises `TurnFailed`."""
+        """Return the text to send for an update. Raises `TurnFailed`."""
         match update:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
@@ -251,9 +254,12 @@ class Relay:
                 if self.place is not None:
                     self.place = StreamPosition(self.place.beginning, offset + len(text))
                 return self.more(text)
+            case Thoughts(offset=offset, text=text):
+                return self.more_thoughts(text[max(self.thought - offset, 0) :])
             case Reshaped():
+                self.thought = 0
                 if self.sent:
-                    # What was sent cannot be taken back.
+                    # Sent text cannot be withdrawn.
                     raise TurnFailed(code="reply_restarted", reason=RESTARTED)
                 return ""
             case Done():
@@ -261,18 +267,31 @@ class Relay:
         return ""
 
     def more(self, text: str) -> str:
-        """Return more words of a stream; a whole reply waits for its end."""
+        """Return more text for a stream. A complete reply is sent at the end."""
         form = self.asker.form
         if not self.asker.is_stream or not text:
             return ""
-        opening = "" if self.sent else form.opening()
         self.sent += len(text)
+        return self.opening() + form.text(text)
+
+    def more_thoughts(self, text: str) -> str:
+        """Return more reasoning for a stream."""
+        if not self.asker.is_stream or not text:
+            return ""
+        self.thought += len(text)
+        return self.opening() + self.asker.form.thoughts(text)
+
+    def opening(self) -> str:
+        """Return the start of a stream, once."""
         self.is_open = True
         self.watch.note_words()
-        return opening + form.text(text)
+        if self.has_begun:
+            return ""
+        self.has_begun = True
+        return self.asker.form.opening()
 
     def end(self) -> str:
-        """Return the end of the reply. Raises `TurnFailed` if it is none."""
+        """Return the end of the reply. Raises `TurnFailed` if the turn has no complete reply."""
         turn, status = self.ended
         self.is_over = True
         if turn is None:
@@ -284,34 +303,35 @@ class Relay:
             return form.whole(reply)
         if len(reply.text) < self.sent:
             raise TurnFailed(code="reply_restarted", reason=RESTARTED)
+        thoughts = self.more_thoughts(reply.thoughts[self.thought :])
         rest = self.more(reply.text[self.sent :])
-        opening = "" if self.sent else form.opening()
-        return rest + opening + form.ending(reply)
+        return thoughts + rest + self.opening() + form.ending(reply)
 
     def failure(self, refusal: Refusal) -> str:
-        """Return an error: with its own status, or as an event where a stream has begun."""
+        """Return an error response, or an error event if the stream has started."""
         if self.is_open:
             return self.asker.form.broken(refusal)
         return self.held.fail(refusal)
 
 
 RESTARTING = (
-    "The server restarts. The reply goes on: send the request again, with the same Idempotency-Key."
+    "The server is restarting, and the reply continues. Send the request again with the same "
+    "Idempotency-Key."
 )
 RESTARTED = (
-    "The reply had to begin anew after its first words were sent. It goes on: send the request "
-    "again, with the same Idempotency-Key."
+    "The reply was restarted after its first words were sent, and it continues. Send the "
+    "request again with the same Idempotency-Key."
 )
 
 
 def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
-    """Return a turn that is over, with its reply, and what its prompt had of the history."""
+    """Return a finished turn with its reply, and the status of its prompt."""
     turn = statements.ENDED_TURN.first(turn=turn_id)
     return turn, status_of(statements.LAST_RECEIPT.first(turn=turn_id))
 
 
 def status_of(receipt: Receipt | None) -> str:
-    """Return the state of a prompt: `full`, `summarised`, `windowed`, or `pending` a summary.
+    """Return the status of a prompt: `full`, `summarised`, `windowed` or `pending`.
 
     `pending`: messages are left out, and a summary of them can follow.
     """
@@ -328,8 +348,8 @@ def status_of(receipt: Receipt | None) -> str:
 def is_summarised(turn_id: uuid.UUID) -> bool:
     """Return True if summaries are written in the chat of a turn.
 
-    There are none while a chat is provisional, and none on a branch whose client leaves messages
-    out itself or whose compaction is paused.
+    Provisional chats have none, nor do branches whose client truncates the history or whose
+    compaction is paused.
     """
     branch = Branch.objects.select_related("chat").get(turns=turn_id)
     is_left_alone = branch.client_windowed or branch.compaction_paused

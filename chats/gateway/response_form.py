@@ -1,4 +1,4 @@
-"""Writes replies as responses: whole, or as the events of a stream."""
+"""Formats replies as OpenAI responses: complete, or as stream events."""
 
 import base64
 import json
@@ -12,52 +12,92 @@ from chats.ground.refusals import Refusal
 from chats.ground.texts import storable_value
 from contextpolicy.engine.extras import read_extras
 
-# The codes that the form has for a failure; ours stands in the event before it.
+# OpenAI's error codes for a failed response. The `error` event before it has our own code.
 ARGUMENTS = "response.function_call_arguments"
-# Before the fields of a reply in a reasoning item of ours.
+# Prefix of the provider's fields in our reasoning items.
 FIELDS_MARK = "fields:"
 RATE_LIMIT, SERVER_ERROR = "rate_limit_exceeded", "server_error"
 
 
 @dataclass(slots=True, kw_only=True)
 class ResponseForm:
-    """One reply on its way; `echo` are the fields that come back as they were sent."""
+    """The format of one reply. `echo` has the request fields that the response repeats."""
 
     id: str
     created: int
     echo: Mapping[str, Any]
-    # How calls are written whose tools have another form than a function.
+    # Item form of the calls of tools that are not plain functions.
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     number: int = 0
     has_text: bool = False
+    # The reasoning so far, and whether its end was sent.
+    thought: str = ""
+    has_closed_thoughts: bool = False
 
     @property
     def message_id(self) -> str:
-        """The id of the item that has the text."""
+        """The id of the text item."""
         return self.id.replace("resp_", "msg_", 1)
 
+    @property
+    def reasoning_id(self) -> str:
+        """The id of the reasoning item."""
+        return self.id.replace("resp_", "rs_", 1)
+
     def opening(self) -> str:
-        """Return the events before the first words."""
+        """Return the events before the first text."""
         begun = self.frame(status="in_progress", output=[])
         return self.event("response.created", response=begun) + self.event(
             "response.in_progress", response=begun
         )
 
     def text(self, text: str) -> str:
-        """Return more text, behind the beginning of its item."""
+        """Return more text. The first time, also start its item."""
         begun = ""
         if not self.has_text:
+            begun = self.close_thoughts()
             self.has_text = True
             item = message(self.message_id, None, status="in_progress")
-            begun = self.event("response.output_item.added", output_index=0, item=item)
+            at = self.place["output_index"]
+            begun += self.event("response.output_item.added", output_index=at, item=item)
             begun += self.event("response.content_part.added", **self.place, part=text_part(""))
         delta = "response.output_text.delta"
         return begun + self.event(delta, **self.place, delta=text, logprobs=[])
 
+    def thoughts(self, text: str) -> str:
+        """Return more reasoning. The first time, also start its item.
+
+        Reasoning after the first text appears only in the final item.
+        """
+        if self.has_text:
+            return ""
+        begun = ""
+        if not self.thought:
+            item = reasoning(self.reasoning_id, {}, thoughts="", status="in_progress")
+            begun = self.event("response.output_item.added", output_index=0, item=item)
+            added = "response.reasoning_summary_part.added"
+            begun += self.event(added, **self.thought_place, part=summary_part(""))
+        self.thought += text
+        delta = "response.reasoning_summary_text.delta"
+        return begun + self.event(delta, **self.thought_place, delta=text)
+
+    def close_thoughts(self) -> str:
+        """Return the end of the reasoning text. The end of its item follows with the response."""
+        if not self.thought or self.has_closed_thoughts:
+            return ""
+        self.has_closed_thoughts = True
+        done, at = "response.reasoning_summary_text.done", self.thought_place
+        part = summary_part(self.thought)
+        return self.event(done, **at, text=self.thought) + self.event(
+            "response.reasoning_summary_part.done", **at, part=part
+        )
+
     def ending(self, reply: Reply) -> str:
-        """Return the end of the text, the calls, and the whole response."""
-        events = ""
+        """Return the end of the reasoning and the text, the calls, and the complete response."""
+        events = self.close_thoughts()
         output = self.output(reply)
+        if self.thought:
+            events += self.event("response.output_item.done", output_index=0, item=output[0])
         if self.has_text:
             done = "response.output_text.done"
             events += self.event(done, **self.place, text=reply.text, logprobs=[])
@@ -65,6 +105,8 @@ class ResponseForm:
             events += self.event("response.content_part.done", **self.place, part=part)
         for place, item in enumerate(output):
             if item["type"] == "reasoning":
+                if self.thought:
+                    continue
                 added = {**item, "status": "in_progress"}
                 events += self.event("response.output_item.added", output_index=place, item=added)
             elif item["type"] != "message":
@@ -75,7 +117,7 @@ class ResponseForm:
         return events + self.event(f"response.{whole['status']}", response=whole)
 
     def call(self, item: Mapping[str, Any], place: int) -> str:
-        """Return the events of one call, before its end."""
+        """Return the events of one call, except the end of its item."""
         at = {"item_id": item["id"], "output_index": place}
         is_custom = item["type"] == "custom_tool_call"
         name = "input" if is_custom else "arguments"
@@ -89,11 +131,11 @@ class ResponseForm:
         )
 
     def whole(self, reply: Reply) -> str:
-        """Return the response in one piece."""
+        """Return the complete response."""
         return json.dumps(self.completed(reply, self.output(reply)))
 
     def broken(self, refusal: Refusal) -> str:
-        """Return the end of a stream that breaks off: our code, then the failed response."""
+        """Return the end of a failed stream: an error with our code, then the failed response."""
         code = RATE_LIMIT if refusal.code == RATE_LIMIT else SERVER_ERROR
         error = {"code": code, "message": refusal.sentence}
         failed = self.frame(status="failed", output=[], error=error)
@@ -101,7 +143,7 @@ class ResponseForm:
         return self.event("error", **told) + self.event("response.failed", response=failed)
 
     def compacted(self, item: Mapping[str, Any], *, is_stream: bool) -> str:
-        """Return a response that has one compaction item alone."""
+        """Return a response with only a compaction item."""
         whole = self.frame(status="completed", output=[item], usage=usage({}))
         if not is_stream:
             return json.dumps(whole)
@@ -114,18 +156,30 @@ class ResponseForm:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The place of the text."""
-        return {"item_id": self.message_id, "output_index": 0, "content_index": 0}
+        """The position of the text, after the reasoning that was sent before it."""
+        index = 1 if self.thought else 0
+        return {"item_id": self.message_id, "output_index": index, "content_index": 0}
+
+    @property
+    def thought_place(self) -> dict[str, Any]:
+        """The position of the reasoning."""
+        return {"item_id": self.reasoning_id, "output_index": 0, "summary_index": 0}
 
     def output(self, reply: Reply) -> list[dict[str, Any]]:
-        """Return the items of a reply: its text, unless there is none, then its calls."""
-        found = [message(self.message_id, reply.text, status=status_of(reply))]
-        if not reply.text:
-            found = []
+        """Return the items of a reply: reasoning and text, if any, and calls.
+
+        A stream whose text started before its reasoning has the text first.
+        """
+        found = []
         own = own_fields(reply)
-        if own or reply.thoughts:
-            item_id = self.id.replace("resp_", "rs_", 1)
-            found.append(reasoning(item_id, own, thoughts=reply.thoughts))
+        # A restarted reply may have no reasoning. The part sent before is kept.
+        thoughts = reply.thoughts or self.thought
+        if own or thoughts:
+            found.append(reasoning(self.reasoning_id, own, thoughts=thoughts))
+        if reply.text:
+            place = 0 if self.has_text and not self.thought else len(found)
+            text = message(self.message_id, reply.text, status=status_of(reply))
+            found.insert(place, text)
         for number, call in enumerate(reply.calls):
             item = offered.written(call, forms=self.forms)
             item = {**read_extras(call.get("extra", "")).call, **item}
@@ -135,7 +189,7 @@ class ResponseForm:
         return found
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the response of a reply that is over."""
+        """Return the response of a finished reply."""
         status = status_of(reply)
         told = usage(reply.usage) if reply.usage else None
         made = self.frame(status=status, output=output, usage=told)
@@ -144,7 +198,7 @@ class ResponseForm:
         return made
 
     def frame(self, *, status: str, output: Sequence[Any], **more: Any) -> dict[str, Any]:
-        """Return a response as it stands."""
+        """Return a response with the given status."""
         return {
             "id": self.id,
             "object": "response",
@@ -160,14 +214,16 @@ class ResponseForm:
         }
 
     def event(self, kind: str, **fields: Any) -> str:
-        """Write one event of the stream, numbered."""
+        """Return one numbered stream event."""
         told = {"type": kind, "sequence_number": self.number, **fields}
         self.number += 1
         return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
 
 
-def reasoning(item_id: str, own: Mapping[str, Any], *, thoughts: str) -> dict[str, Any]:
-    """Return the item with a reply's thoughts, and the fields that its server wants back.
+def reasoning(
+    item_id: str, own: Mapping[str, Any], *, thoughts: str, status: str = "completed"
+) -> dict[str, Any]:
+    """Return the reasoning item, including the fields that the provider expects back.
 
     Clients show the summary, and return the encrypted content unchanged.
     """
@@ -175,14 +231,19 @@ def reasoning(item_id: str, own: Mapping[str, Any], *, thoughts: str) -> dict[st
     return {
         "id": item_id,
         "type": "reasoning",
-        "status": "completed",
-        "summary": [{"type": "summary_text", "text": thoughts}] if thoughts else [],
+        "status": status,
+        "summary": [summary_part(thoughts)] if thoughts else [],
         "encrypted_content": f"{FIELDS_MARK}{sealed}" if own else None,
     }
 
 
+def summary_part(text: str) -> dict[str, Any]:
+    """Return the part of a reasoning item that clients show."""
+    return {"type": "summary_text", "text": text}
+
+
 def fields_in(sealed: Any) -> dict[str, Any]:
-    """Return the fields in a reasoning item of ours; empty for one of another server."""
+    """Return the fields in one of our reasoning items; empty for those of other servers."""
     if not isinstance(sealed, str) or not sealed.startswith(FIELDS_MARK):
         return {}
     try:
@@ -193,7 +254,7 @@ def fields_in(sealed: Any) -> dict[str, Any]:
 
 
 def echo_of(sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a request that its response repeats."""
+    """Return the request fields that the response repeats."""
     text = sent.get("text") or {}
     reasoning = sent.get("reasoning") or {}
     return {
@@ -215,12 +276,12 @@ def echo_of(sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]) -> d
 
 
 def status_of(reply: Reply) -> str:
-    """Return the status of a reply that is over."""
+    """Return the status of a finished reply."""
     return "incomplete" if reply.finish == "length" else "completed"
 
 
 def message(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
-    """Return the item of a text; None: it has not begun."""
+    """Return a text item. None: the text has not started."""
     content = [] if text is None else [text_part(text)]
     return {
         "id": item_id,
@@ -232,12 +293,12 @@ def message(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Return the part of a text."""
+    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def usage(told: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the provider counted."""
+    """Return the provider's token counts."""
     sent, written = told.get("input", 0), told.get("output", 0)
     return {
         "input_tokens": sent,

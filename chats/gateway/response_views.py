@@ -1,4 +1,4 @@
-"""The addresses of OpenAI's Responses below /v1."""
+"""The Responses endpoints of the OpenAI-compatible API."""
 
 import uuid
 from collections.abc import Mapping
@@ -10,12 +10,13 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils import timezone
 
-from chats.gateway import body, choice, earlier, identity, items, placing, views
+from chats.gateway import body, choice, earlier, identity, items, placing, stored_responses, views
 from chats.gateway import responses as fields
 from chats.gateway.conversation import Conversation, checked
 from chats.gateway.earlier import Earlier
 from chats.gateway.identity import Identity
 from chats.gateway.response_form import ResponseForm, echo_of, usage
+from chats.gateway.stored_responses import ItemQuery
 from chats.gateway.views import gateway
 from chats.models import ApiKey, PassedOn
 
@@ -24,10 +25,10 @@ PREVIOUS = "previous_response_id"
 
 @gateway("POST")
 def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Reply to items: whole, or as a stream.
+    """Reply to the input items, complete or as a stream.
 
-    Raises what reading the body, choosing the model, finding the earlier reply and `placing.place`
-    raise.
+    Raises what parsing the body, choosing the model, finding the previous response and
+    `placing.place` raise.
     """
     sent = body.read(cast(IO[bytes], request))
     asked = fields.sorted_out(sent)
@@ -35,10 +36,11 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     wanted = choice.wanted(asked.model, user=user)
     who = identity.identity_of(request.headers, sent)
     before = earlier.find(sent.get(PREVIOUS), user=user, wanted=wanted, identity=who)
+    known = stored_responses.referenced(sent.get("input"), user=user, wanted=wanted, identity=who)
     if is_to_compact(sent):
-        said = read(without_trigger(sent), before=before, user=user)
+        said = read(without_trigger(sent), before=before, known=known, user=user)
         return compacted(said, asked=asked, sent=sent, user=user)
-    said = checked(read(sent, before=before, user=user), field="input")
+    said = checked(read(sent, before=before, known=known, user=user), field="input")
     if before is not None:
         who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
     read_request = placing.Sent(
@@ -68,16 +70,19 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 @gateway("POST")
 def compact(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Return the items as one item that stands for them; nothing is stored, no model is asked.
+    """Compact the input into one item. Nothing is stored, and no model is called.
 
-    Raises what reading the body, choosing the model and finding the earlier reply raise.
+    Raises what parsing the body, choosing the model and finding the previous response raise.
     """
     sent = body.read(cast(IO[bytes], request))
     asked = fields.sorted_out(sent)
     wanted = choice.wanted(asked.model, user=key.owner)
     who = identity.identity_of(request.headers, sent)
     before = earlier.find(sent.get(PREVIOUS), user=key.owner, wanted=wanted, identity=who)
-    said = read(without_trigger(sent), before=before, user=key.owner)
+    known = stored_responses.referenced(
+        sent.get("input"), user=key.owner, wanted=wanted, identity=who
+    )
+    said = read(without_trigger(sent), before=before, known=known, user=key.owner)
     return JsonResponse(
         {
             "id": new_id(),
@@ -90,29 +95,54 @@ def compact(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     )
 
 
-def read(sent: Mapping[str, Any], *, before: Earlier | None, user: User) -> Conversation:
-    """Return the conversation of a request, its instructions at the head.
+@gateway("GET", "DELETE")
+def response(request: HttpRequest, key: ApiKey, response_id: str) -> HttpResponseBase:
+    """Retrieve or delete a stored response. Raises `ResponseNotFound`."""
+    turn = stored_responses.turn_for(response_id, user=key.owner)
+    told = {"id": response_id, "object": "response", "deleted": True}
+    if request.method == "DELETE":
+        actor = f"user:{key.owner_id}"
+        stored_responses.delete(turn, actor=actor, now=timezone.now())
+    else:
+        told = stored_responses.response_json(turn)
+    return JsonResponse(told, headers={"Cache-Control": "no-store"})
 
-    Raises `InvalidRequest` and `ForeignCompaction`.
+
+@gateway("GET")
+def input_items(request: HttpRequest, key: ApiKey, response_id: str) -> HttpResponseBase:
+    """List the input items of a response. Raises `ResponseNotFound` and `InvalidRequest`."""
+    turn = stored_responses.turn_for(response_id, user=key.owner)
+    asked = ItemQuery.read(request.GET.dict())
+    found = stored_responses.input_items(turn, asked=asked)
+    return JsonResponse(found, headers={"Cache-Control": "no-store"})
+
+
+def read(
+    sent: Mapping[str, Any], *, before: Earlier | None, known: items.Known, user: User
+) -> Conversation:
+    """Return the conversation of a request, with its instructions first.
+
+    Raises `InvalidRequest`, `ItemNotFound` and `ForeignCompaction`.
     """
     head = fields.instructions(sent)
     said = items.read(
         sent.get("input"),
         earlier=before.items if before else (),
+        known=known,
         unseal=partial(earlier.unseal, user=user),
     )
     return replace(said, system=tuple(dict.fromkeys((*head, *said.system))))
 
 
 def is_to_compact(sent: Mapping[str, Any]) -> bool:
-    """Tell whether the last item asks for a compaction instead of a reply."""
+    """Return True if the last item requests a compaction."""
     said = sent.get("input")
     last = said[-1] if isinstance(said, list) and said else None
     return isinstance(last, dict) and last.get("type") == items.TRIGGER
 
 
 def without_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is to be compacted; the instructions come again with the next request."""
+    """Return the input to compact. Clients send the instructions again with the next request."""
     said = sent.get("input")
     kept = said[:-1] if isinstance(said, list) and is_to_compact(sent) else said
     return {"input": kept}
@@ -121,7 +151,7 @@ def without_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
 def compacted(
     said: Conversation, *, asked: body.RequestFields, sent: Mapping[str, Any], user: User
 ) -> HttpResponseBase:
-    """Return a response that has one compaction item alone, as a stream if that was asked for."""
+    """Return a response with only a compaction item, as a stream if requested."""
     form = ResponseForm(
         id=new_id(),
         created=int(timezone.now().timestamp()),
@@ -133,12 +163,12 @@ def compacted(
 
 
 def new_id() -> str:
-    """Return the id of a response that no program can go on from."""
+    """Return a response id that cannot be used as `previous_response_id`."""
     return earlier.id_of(uuid.uuid4(), stored=False)
 
 
 def compaction(said: Conversation, *, user: User) -> dict[str, Any]:
-    """Return the item that stands for a conversation."""
+    """Return the compaction item of a conversation."""
     return {
         "id": f"cmp_{uuid.uuid4().hex}",
         "type": "compaction",

@@ -1,4 +1,4 @@
-"""Sorts the fields of a request to /v1/responses: what chat completions name otherwise."""
+"""Validation of the fields of a request to /v1/responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from chats.gateway import body, offered, parameters
 from chats.gateway.body import RequestFields
 from chats.gateway.refused import InvalidRequest
 
-# Fields of chat completions; passing them on would hide what was meant.
+# Refused: fields of chat completions. Ignoring them would hide a mistake.
 ELSEWHERE = {
     "max_completion_tokens": "Use max_output_tokens.",
     "max_tokens": "Use max_output_tokens.",
@@ -16,13 +16,13 @@ ELSEWHERE = {
     "response_format": "Use text.format.",
     "verbosity": "Use text.verbosity.",
 }
-# What is kept or run at OpenAI's, and not here.
+# Refused: features that only OpenAI's servers have.
 NOT_HERE = {
-    "background": "Replies are not written in the background. Ask without it, or with stream.",
-    "conversation": "Conversations are not kept by an id. Use previous_response_id.",
-    "prompt": "Prompts are not kept by an id. Send instructions and input.",
+    "background": "Background responses are not supported. Use stream instead.",
+    "conversation": "Conversations by id are not supported. Use previous_response_id.",
+    "prompt": "Stored prompts are not supported. Send instructions and input.",
 }
-# These are ours; every other field goes to the provider as it is.
+# Handled here. The other fields are filtered by `parameters`.
 OWN = frozenset(
     {
         *("context_management", "include", "input", "instructions", "max_output_tokens"),
@@ -34,7 +34,7 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
-    """Return the fields beside the items. Raises `InvalidRequest`, naming the field."""
+    """Validate the fields other than the items. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(sent)
     asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
     others = {name: said for name, said in sent.items() if name not in OWN}
@@ -57,7 +57,7 @@ def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
 
 
 def refuse_unsupported(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for what would choose the way to a provider, or be ignored."""
+    """Raise `InvalidRequest` for fields that select a provider, or that would be ignored."""
     body.refuse_unsupported(sent, known=OWN | parameters.CHAT)
     for name, instead in ELSEWHERE.items():
         if sent.get(name) is not None:
@@ -70,12 +70,12 @@ def refuse_unsupported(sent: Mapping[str, Any]) -> None:
 
 
 def check_forms(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for a field of ours that has another form than it should have."""
+    """Raise `InvalidRequest` for an invalid value of one of our fields."""
     included = sent.get("include")
     if included is not None and not isinstance(included, list):
         raise InvalidRequest("include must be a list.", param="include")
     if LOGPROBS in (included or ()):
-        raise unsupported("include", "include: log probabilities are not passed back.")
+        raise unsupported("include", "include: log probabilities are not supported.")
     if sent.get("truncation") not in (None, "auto", "disabled"):
         raise InvalidRequest("truncation must be auto or disabled.", param="truncation")
     for name in ("store", "parallel_tool_calls"):
@@ -84,12 +84,12 @@ def check_forms(sent: Mapping[str, Any]) -> None:
 
 
 def unsupported(name: str, problem: str) -> InvalidRequest:
-    """Return the refusal of a field that asks for what is not done here."""
+    """Return the refusal of an unsupported field."""
     return InvalidRequest(problem, param=name, code="unsupported_parameter")
 
 
 def check_compaction(said: Any) -> None:
-    """Raise `InvalidRequest` unless it only asks for compaction, which the policy does anyway."""
+    """Raise `InvalidRequest` unless it only requests compaction, which the policy controls."""
     entries = [] if said is None else said
     if not isinstance(entries, list):
         raise InvalidRequest("context_management must be a list.", param="context_management")
@@ -108,12 +108,14 @@ def instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
-    """Return the choice of a tool for the provider. Raises `InvalidRequest`."""
+    """Return the tool choice for the provider. Raises `InvalidRequest`."""
     said = sent.get("tool_choice")
     if said is None or (said == "auto" and not any_tools):
         return {}
     if said == "required" and not any_tools:
-        raise unsupported("tool_choice", "tool_choice: none of these tools is there to be called.")
+        raise unsupported(
+            "tool_choice", "tool_choice is required, but the request has no supported tool."
+        )
     if said in ("none", "auto", "required"):
         return {"tool_choice": said}
     if isinstance(said, dict) and said.get("type") in ("function", "custom"):
@@ -123,7 +125,7 @@ def tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
 
 
 def text_form(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the form of the text for the provider. Raises `InvalidRequest`."""
+    """Return the text format for the provider. Raises `InvalidRequest`."""
     said = object_in(sent, "text")
     form = object_in(said, "format", at="text.format")
     found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
@@ -140,7 +142,7 @@ def text_form(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def effort(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how much the model is to think, for the provider. Raises `InvalidRequest`."""
+    """Return the reasoning effort for the provider. Raises `InvalidRequest`."""
     said = object_in(sent, "reasoning").get("effort")
     return {"reasoning_effort": said} if said else {}
 

@@ -1,7 +1,7 @@
-"""Recognises the calls that a client makes about a conversation, such as one for its title.
+"""Detects auxiliary requests about a conversation, such as one for its title.
 
-Clients send them under the session id of the conversation. They get a separate chat, so that
-the conversation keeps its title and its branch.
+Clients send them with the session id of the conversation. They get a separate chat, so that the
+conversation keeps its title and its branch.
 """
 
 import re
@@ -19,7 +19,7 @@ _ASKS = re.compile(
     rf"|\b(?:summari[sz]e|title)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}\b(?:words|characters)\b",
     re.IGNORECASE,
 )
-# Characters at the beginning of a text that are read.
+# Number of characters of a text that are checked.
 MOST_READ = 2_000
 
 

@@ -1,4 +1,4 @@
-"""The statements that every request through the gateway runs, compiled once."""
+"""Prepared statements for every gateway request."""
 
 from django.db.models import Count
 
@@ -27,7 +27,7 @@ NODES = prepared.Select(
 ENDED_TURN = prepared.Select(lambda at: Turn.objects.select_related("reply").filter(pk=at("turn")))
 
 
-# The call that the reply came from: none beside it, none after it.
+# The call that produced the reply; parallel and later calls are left out.
 LAST_RECEIPT = prepared.Select(
     lambda at: (
         Receipt.objects.only("segments", "compaction_need", "left_out")

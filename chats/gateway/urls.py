@@ -1,4 +1,4 @@
-"""The addresses of the gateway, below /v1/."""
+"""URLs of the gateway, below /v1/."""
 
 from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
@@ -20,6 +20,8 @@ urlpatterns = [
     path("chat/completions", views.chat_completions),
     path("responses", response_views.responses),
     path("responses/compact", response_views.compact),
+    path("responses/<str:response_id>", response_views.response),
+    path("responses/<str:response_id>/input_items", response_views.input_items),
     path("embeddings", embedding_views.embeddings),
     re_path("^.*$", views.unknown_address),
 ]

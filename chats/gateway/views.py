@@ -1,4 +1,4 @@
-"""The addresses below /v1: what OpenAI's programs ask for."""
+"""The models and chat completions endpoints of the OpenAI-compatible API."""
 
 import json
 import time
@@ -27,7 +27,7 @@ from chats.gateway import (
     wire,
 )
 from chats.gateway.conversation import Conversation
-from chats.gateway.refused import DatabaseUnavailable, NoKey, UnknownAddress, WrongMethod
+from chats.gateway.refused import NoKey, UnknownAddress, WrongMethod
 from chats.ground import databases, rates
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
@@ -37,22 +37,22 @@ from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempote
 from chats.streams.follow import row_of
 
 SCOPE = "gateway"
-# Characters of an unknown address that its refusal repeats.
+# Maximum length of an unknown address in its error message.
 LONGEST_PATH = 200
 View = Callable[..., HttpResponseBase]
 
 
-def gateway(method: str) -> Callable[[View], View]:
-    """Make a view that takes one method, and a living key with the scope of the gateway."""
+def gateway(*methods: str) -> Callable[[View], View]:
+    """Decorate a view: allow the given methods, and require a valid key with the gateway scope."""
 
     def make(view: View) -> View:
-        @csrf_exempt  # there is no session here: a key alone opens anything
+        @csrf_exempt  # no session here: only a key gives access
         @wraps(view)
         def guarded(request: HttpRequest, **named: Any) -> HttpResponseBase:
             try:
                 key = key_of(request)
-                if request.method != method:
-                    raise WrongMethod(allowed=method)
+                if request.method not in methods:
+                    raise WrongMethod(allowed=", ".join(methods))
                 rates.GATEWAY.take(f"key:{key.pk}", now=time.monotonic())
                 return view(request, key, **named)
             except Refusal as refusal:
@@ -60,7 +60,7 @@ def gateway(method: str) -> Callable[[View], View]:
             except (OperationalError, InterfaceError) as error:
                 if not databases.may_pass(error):
                     raise
-                return refused(DatabaseUnavailable())
+                return refused(databases.refusal_for(error))
 
         return guarded
 
@@ -68,7 +68,7 @@ def gateway(method: str) -> Callable[[View], View]:
 
 
 def key_of(request: HttpRequest) -> ApiKey:
-    """Return the key of a request, which has the scope of the gateway.
+    """Return the API key of a request, which has the gateway scope.
 
     Raises `KeyInAddress`, `NoKey`, `InvalidKey`, `LoginThrottled` and `InsufficientScope`.
     """
@@ -86,7 +86,7 @@ def key_of(request: HttpRequest) -> ApiKey:
 
 
 def refused(refusal: Refusal) -> HttpResponseBase:
-    """Return a refusal in OpenAI's form, with its true status."""
+    """Return a refusal in OpenAI's error format, with its own status."""
     answer = JsonResponse(wire.error(refusal), status=refusal.status)
     if refusal.retry_after is not None:
         answer["Retry-After"] = str(refusal.retry_after)
@@ -99,7 +99,7 @@ def refused(refusal: Refusal) -> HttpResponseBase:
 
 @gateway("GET")
 def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """List the models and the policies that the key's owner may name."""
+    """List the models and policies that the key's owner may name."""
     del request
     found = [model_json(entry) for entry in choice.listed(user=key.owner, policy=key.policy)]
     return JsonResponse({"object": "list", "data": found})
@@ -107,7 +107,7 @@ def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 @gateway("GET")
 def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
-    """Return the model that a name stands for; each name that a request may have is accepted.
+    """Retrieve a model by any name that a request may use.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
@@ -115,14 +115,14 @@ def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
     return JsonResponse(model_json(choice.entry_of(name, user=key.owner, policy=key.policy)))
 
 
-@csrf_exempt  # nothing happens here
+@csrf_exempt  # changes nothing
 def unknown_address(request: HttpRequest) -> HttpResponseBase:
-    """Refuse an unknown address, and name the addresses that exist."""
+    """Refuse an unknown address, and list the existing ones."""
     return refused(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
 def model_json(entry: choice.ListedModel) -> dict[str, Any]:
-    """Return an entry of the list, with the tokens that a prompt may have."""
+    """Return a list entry with the maximum prompt tokens."""
     return {
         "id": entry.name,
         "object": "model",
@@ -134,9 +134,9 @@ def model_json(entry: choice.ListedModel) -> dict[str, Any]:
 
 @gateway("POST")
 def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Reply to a conversation: whole, or as a stream.
+    """Reply to a conversation, complete or as a stream.
 
-    Raises what reading the body, choosing the model and `placing.place` raise.
+    Raises what parsing the body, choosing the model and `placing.place` raise.
     """
     fields = body.read(cast(IO[bytes], request))
     asked = body.sorted_out(fields)
@@ -164,7 +164,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 
 def client_of(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
-    """Return what a turn keeps of a request beside its messages."""
+    """Return the parts of a request other than its messages that the turn stores."""
     return {
         "system": list(said.system),
         "tools": list(asked.tools),
@@ -174,7 +174,7 @@ def client_of(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any
 
 
 class ReplyPlace(NamedTuple):
-    """The id of a reply and the second of its beginning; `is_kept`: one can go on from it."""
+    """The id and the start time of a reply. `is_kept`: it can be continued by its id."""
 
     id: uuid.UUID
     created: int
@@ -192,7 +192,7 @@ def replied(
     form: MakeForm,
     kind: str,
 ) -> HttpResponseBase:
-    """Reply to a request that was read: in a chat, as it came, or with what would become of it.
+    """Reply to a parsed request: in a chat, as pass-through, or as a dry run.
 
     Raises what `opting_out.way_of` and `placing.place` raise.
     """
@@ -220,7 +220,7 @@ def replied(
 def keyed_request(
     request: HttpRequest, sent: dict[str, Any], *, user: AbstractBaseUser
 ) -> IdempotentRequest:
-    """Return the request as it is known when it is repeated. Raises `InvalidIdempotencyKey`."""
+    """Return the idempotency record of a request. Raises `InvalidIdempotencyKey`."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not key:
         raise InvalidIdempotencyKey
@@ -237,7 +237,7 @@ def answered(
     form: wire.Form,
     source: str,
 ) -> HttpResponseBase:
-    """Return the response that carries the reply, with the headers that say how it came about."""
+    """Return the response with the reply, and headers that describe its placement."""
     turn = placed.turn
     chat_id = turn.branch.chat_id
     headers = {
@@ -245,6 +245,7 @@ def answered(
         "X-Context-Report": f"/api/v1/chats/{chat_id}/turns/{turn.pk}",
         "X-Context-Chat": str(chat_id),
         "X-Context-Decision": placed.decision,
+        **({"Idempotent-Replayed": "true"} if placed.decision == "repeat" else {}),
         "X-Context-Identity": source or "messages",
         **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
         **parameters.header_of(asked.dropped),

@@ -1,4 +1,4 @@
-"""Writes replies, pieces of replies and errors as OpenAI's programs read them."""
+"""Formats replies, stream chunks and errors in OpenAI's chat completions format."""
 
 import json
 import uuid
@@ -12,14 +12,14 @@ from chats.models import Message, Turn
 from contextpolicy.engine.extras import THOUGHTS, read_extras
 
 DONE = "data: [DONE]\n\n"
-# The usual name of the field with a model's thoughts.
+# The usual field for reasoning.
 REASONING = "reasoning_content"
 FINISHES = {
     Message.Finish.TOOL_CALLS: "tool_calls",
     Message.Finish.LENGTH: "length",
     Message.Finish.LIMIT: "length",
 }
-# What a turn's failure means to a program: status and code; every other one is the server's.
+# Status and code for the failure of a turn. Other failures are server errors.
 TOO_LONG = (400, "context_length_exceeded")
 FAILURES = {
     "context_overflow": TOO_LONG,
@@ -41,12 +41,12 @@ FAILURES = {
     "provider_error": (502, "provider_error"),
     "reply_incomplete": (502, "reply_incomplete"),
 }
-# The seconds after which a passing failure is worth another try.
+# Seconds to wait before retrying a temporary failure.
 RETRY_AFTER = 5
 
 
 class TurnFailed(Refusal):
-    """The turn that should have replied failed, was stopped, or is gone."""
+    """The turn failed, was stopped, or was deleted."""
 
     code = "internal_error"
     status = 500
@@ -61,7 +61,7 @@ class TurnFailed(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply as it is stored, with what its program has to know."""
+    """A stored reply, with the fields of its response."""
 
     id: str
     model: str
@@ -74,7 +74,7 @@ class Reply:
 
 
 def reply_of(turn: Turn, *, model: str) -> Reply:
-    """Return the reply of a turn that is over. Raises `TurnFailed` if it is not a whole one."""
+    """Return the reply of a finished turn. Raises `TurnFailed` if it is not complete."""
     if turn.status == Turn.Status.STOPPED:
         raise TurnFailed(code="stopped", reason="The reply was stopped before its end.")
     if turn.status != Turn.Status.COMPLETED or turn.reply is None:
@@ -93,12 +93,12 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
 
 
 def id_of(reply_id: uuid.UUID) -> str:
-    """Return the id of a reply: that of its turn, if it has one."""
+    """Return the completion id for the id of a turn."""
     return f"chatcmpl-{reply_id.hex}"
 
 
 def completion(reply: Reply) -> dict[str, Any]:
-    """Return a whole reply."""
+    """Return a complete reply."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = calls(reply)
@@ -117,7 +117,7 @@ def completion(reply: Reply) -> dict[str, Any]:
 
 
 def calls(reply: Reply) -> list[dict[str, Any]]:
-    """Return the calls of a reply, with the fields that its server wants back."""
+    """Return the calls of a reply, with the fields that the provider expects back."""
     return [written_call(call) for call in reply.calls]
 
 
@@ -134,14 +134,14 @@ def written_call(call: Mapping[str, str]) -> dict[str, Any]:
 
 
 def fields_beside(reply: Reply) -> dict[str, Any]:
-    """Return the thoughts of a reply, and the fields that its server wants back with its calls."""
+    """Return the reasoning of a reply, and the fields that the provider expects back."""
     own = own_fields(reply)
     thoughts = {REASONING: reply.thoughts} if reply.thoughts and not {*own} & {*THOUGHTS} else {}
     return {**thoughts, **own}
 
 
 def own_fields(reply: Reply) -> dict[str, Any]:
-    """Return the fields of a reply that its server wants back with its calls: thoughts, details."""
+    """Return the fields that the provider expects back with a reply's calls."""
     found: dict[str, Any] = {}
     for call in reply.calls:
         extras = read_extras(call.get("extra", ""))
@@ -152,7 +152,7 @@ def own_fields(reply: Reply) -> dict[str, Any]:
 
 
 def usage(told: Mapping[str, int]) -> dict[str, Any] | None:
-    """Return what the provider counted; None where it told nothing."""
+    """Return the provider's token counts, or None if it reported none."""
     if not told:
         return None
     sent, written = told.get("input", 0), told.get("output", 0)
@@ -165,35 +165,39 @@ def usage(told: Mapping[str, int]) -> dict[str, Any] | None:
 
 
 class Form(Protocol):
-    """The form in which one reply goes back: whole, or in pieces with a beginning and an end."""
+    """The format of one reply: complete, or as a stream."""
 
     def opening(self) -> str:
-        """Return what a stream begins with."""
+        """Return the start of a stream."""
 
     def text(self, text: str) -> str:
         """Return more text."""
 
+    def thoughts(self, text: str) -> str:
+        """Return more reasoning."""
+
     def ending(self, reply: Reply) -> str:
-        """Return the end of a stream whose text was all sent."""
+        """Return the end of a stream, after all text and reasoning."""
 
     def whole(self, reply: Reply) -> str:
-        """Return the reply in one piece."""
+        """Return the complete reply."""
 
     def broken(self, refusal: Refusal) -> str:
-        """Return the end of a stream that breaks off."""
+        """Return the end of a failed stream."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chunks:
-    """The pieces of one reply as a stream of events."""
+    """The chunks of one streamed reply."""
 
     id: str
     model: str
     created: int
     include_usage: bool
+    has_thoughts: bool = False
 
     def opening(self) -> str:
-        """Return the first piece: the role."""
+        """Return the first chunk, with the role."""
         return self.piece({"role": "assistant", "content": ""})
 
     def text(self, text: str) -> str:
@@ -201,16 +205,23 @@ class Chunks:
         before, after = self.around_text
         return f"{before}{json.dumps(text)}{after}"
 
+    def thoughts(self, text: str) -> str:
+        """Return more reasoning, in the usual field."""
+        self.has_thoughts = True
+        return self.piece({REASONING: text})
+
     @cached_property
     def around_text(self) -> tuple[str, str]:
-        """What stands before and after the text in each of a reply's many pieces."""
+        """The parts of a chunk before and after its text, built once per reply."""
         before, _, after = self.piece({"content": ""}).rpartition('""')
         return before, after
 
     def ending(self, reply: Reply) -> str:
-        """Return the calls, the end and, if it was asked for, the usage."""
+        """Return the calls, the finish reason and, if requested, the usage."""
         made = [{"index": n, **call} for n, call in enumerate(calls(reply))]
         fields = fields_beside(reply)
+        if self.has_thoughts:
+            fields.pop(REASONING, None)
         pieces = self.piece(fields) if fields else ""
         pieces += self.piece({"tool_calls": made}) if made else ""
         pieces += self.piece({}, finish=reply.finish)
@@ -219,11 +230,11 @@ class Chunks:
         return pieces + DONE
 
     def whole(self, reply: Reply) -> str:
-        """Return the reply in one piece."""
+        """Return the complete reply."""
         return json.dumps(completion(reply))
 
     def broken(self, refusal: Refusal) -> str:
-        """Return the end of a stream that breaks off."""
+        """Return the end of a failed stream."""
         return event(error(refusal))
 
     def piece(self, delta: Mapping[str, Any], *, finish: str | None = None) -> str:
@@ -233,7 +244,7 @@ class Chunks:
         return event({**self.frame(), "choices": [choice], **usage_field})
 
     def frame(self) -> dict[str, Any]:
-        """Return what all chunks of the reply have in common."""
+        """Return the fields that all chunks share."""
         return {
             "id": self.id,
             "object": "chat.completion.chunk",
@@ -243,12 +254,12 @@ class Chunks:
 
 
 def event(data: Mapping[str, Any]) -> str:
-    """Write one event of a stream."""
+    """Return one stream event."""
     return f"data: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 
 def error(refusal: Refusal) -> dict[str, Any]:
-    """Return a refusal as OpenAI's error, with its four keys."""
+    """Return a refusal in OpenAI's error format, with its four keys."""
     body = refusal.body(request_id="")
     del body["error"]["request_id"]
     return body

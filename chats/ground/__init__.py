@@ -1,1 +1,1 @@
-"""The base of every room: refusals, the queue, secrets, the live bus. Nothing of the domain."""
+"""Shared infrastructure: refusals, the queue, secrets, the live bus. No domain logic."""

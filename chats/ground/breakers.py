@@ -1,15 +1,15 @@
-"""Stops asking for a while what came too late several times in a row, in this process."""
+"""Pauses a service in this process after several late responses in a row."""
 
 import time
 from collections.abc import Callable
 
-# So many misses in a row, and for so many seconds nobody asks.
+# Late responses in a row that open the breaker, and how long it stays open, in seconds.
 MISSES = 3
 REST_SECONDS = 60.0
 
 
 class LatenessBreaker:
-    """Counts what came too late, in this process."""
+    """Circuit breaker that counts late responses in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -17,15 +17,15 @@ class LatenessBreaker:
         self.until = 0.0
 
     def is_open(self) -> bool:
-        """Tell whether nothing is asked now."""
+        """Return True if the service must not be called now."""
         return self.clock() < self.until
 
     def missed(self) -> None:
-        """Count what came too late."""
+        """Count a late or missing response."""
         self.misses += 1
         if self.misses >= MISSES:
             self.misses, self.until = 0, self.clock() + REST_SECONDS
 
     def came(self) -> None:
-        """Note that an answer came in time."""
+        """Record a response in time."""
         self.misses = 0

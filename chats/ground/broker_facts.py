@@ -1,6 +1,6 @@
-"""Asks the broker what it does when its memory is full, and whether it writes to disk.
+"""Reads the broker's eviction policy and persistence settings.
 
-Managed servers often refuse CONFIG. INFO then answers the same, except which snapshots are planned.
+Managed servers often refuse CONFIG. INFO has the same information, except for planned snapshots.
 """
 
 from redis import Redis
@@ -13,9 +13,11 @@ DISK = (
 
 
 def eviction_policy(url: str) -> str:
-    """Return the broker's `maxmemory-policy`; empty if the server does not say.
+    """Return the broker's `maxmemory-policy`.
 
-    Raises RedisError or OSError when it does not answer.
+    Empty if it is unknown.
+
+    Raises RedisError or OSError if the broker does not answer.
     """
     with connect(url) as client:
         client.ping()
@@ -23,25 +25,25 @@ def eviction_policy(url: str) -> str:
 
 
 def writes_to_disk(url: str) -> bool:
-    """Return True if the broker appends to a file or makes snapshots, as far as it says.
+    """Return True if the broker is known to write an append-only file or snapshots.
 
-    Raises RedisError or OSError when it does not answer.
+    Raises RedisError or OSError if the broker does not answer.
     """
     with connect(url) as client:
         if _setting(client, "appendonly", info=("persistence", "aof_enabled")) in {"yes", "1"}:
             return True
-        # Without CONFIG: the snapshots since the server's start.
+        # Without CONFIG: the number of snapshots since the server's start.
         snapshots = _setting(client, "save", info=("persistence", "rdb_saves"))
         return snapshots not in {"", "0"}
 
 
 def connect(url: str) -> Redis:
-    """Make a client that waits two seconds at most."""
+    """Return a client with timeouts of two seconds."""
     return Redis.from_url(url, decode_responses=True, socket_connect_timeout=2, socket_timeout=2)
 
 
 def _setting(client: Redis, name: str, *, info: tuple[str, str]) -> str:
-    """Return a setting, or where CONFIG is refused a field of INFO; empty where both are."""
+    """Return a setting, or a field of INFO if CONFIG is refused. Empty if both are."""
     section, field = info
     try:
         return str(client.config_get(name).get(name, ""))

@@ -1,17 +1,19 @@
-"""Ends tasks of an event loop for certain."""
+"""Cancels asyncio tasks reliably."""
 
 import asyncio
 from typing import Any
 
-# A task that clears up may take so many seconds before it is told again.
+# Seconds that a task may take to clean up before it is cancelled again.
 PATIENCE = 0.5
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until all have ended; their results and errors stay theirs.
+    """Cancel tasks and wait until all have ended.
 
-    One cancellation can be lost: before Python 3.12 `asyncio.wait_for`, which the client of the bus
-    uses for every write, forgets one that comes in the moment in which its work is done.
+    Does not read their results or errors.
+
+    A single cancellation can get lost: before Python 3.12, `asyncio.wait_for`, which the bus client
+    uses for each write, drops a cancellation that arrives as its work completes.
     """
     while left := {task for task in tasks if not task.done()}:
         for task in left:
@@ -20,6 +22,6 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 def is_lost() -> bool:
-    """Tell whether the running task was cancelled and goes on all the same; see `end`."""
+    """Return True if the running task was cancelled but continues; see `end`."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

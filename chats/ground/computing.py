@@ -1,9 +1,9 @@
-"""The lock under which a process of background work computes and writes, one thread at a time.
+"""The lock for computing and writing in background processes, one thread at a time.
 
-Python runs one thread at a time anyway. Without the lock a thread that holds SQLite's only writer,
-or rows that a reply needs, waits for the interpreter while another thread plans a summary, and
-everybody waits behind it: first words came after 36 ms instead of 30 beside twenty chats that catch
-up. Nobody holds the lock while they wait for a model.
+Python runs one thread at a time anyway. Without the lock, a thread that holds SQLite's writer lock,
+or rows that a reply needs, waits for the interpreter while another thread plans a summary. All
+others then wait too: with twenty chats catching up, the first token took 36 ms instead of 30 ms.
+The lock is never held while waiting for a model.
 """
 
 import threading
@@ -13,33 +13,33 @@ from chats.ground import databases
 
 
 class OneAtATime:
-    """A lock that threads wait for without a connection of the database's pool.
+    """A lock that threads wait for without holding a pooled database connection.
 
-    A pool has fewer than a process has threads: those that waited with one left none to whom they
-    waited for. Nobody who takes it reads from an open cursor.
+    A pool has fewer connections than a process has threads. Waiting threads with a connection could
+    starve the thread they wait for. Code under the lock must not read from an open cursor.
     """
 
     def __init__(self) -> None:
-        """Begin free."""
+        """Create an unlocked lock."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        """Take the lock; who has to wait gives the connection back before."""
+        """Acquire the lock. Returns the database connection first if it has to wait."""
         if not self._lock.acquire(blocking=False):
             databases.spare()
             self._lock.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """Free the lock."""
+        """Release the lock."""
         self._lock.release()
 
 
 def give_way(seconds: float) -> None:
-    """Rest between two pieces of background work, so that others come to their turn.
+    """Sleep between two pieces of background work, so that others can proceed.
 
-    Neither the lock above nor SQLite's only writer has a queue across processes: whoever frees one
-    and takes it again at once keeps it from all who wait, replies among them. So work that writes
-    again and again rests with nothing held, some milliseconds at a time.
+    Neither this lock nor SQLite's writer lock has a queue across processes. A process that releases
+    and reacquires one at once blocks all others, including replies. Work with many writes therefore
+    sleeps some milliseconds at a time without holding anything.
     """
     time.sleep(seconds)
 

@@ -1,51 +1,256 @@
-"""Gives database connections back to their pool, which has fewer than a process has threads."""
+"""Database connections and errors: releases connections, and explains database failures."""
 
+import errno
+import logging
+import os
 import re
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
-from django.db import InterfaceError, OperationalError, close_old_connections, connection
+from django.conf import settings
+from django.contrib.sessions.backends.base import UpdateError
+from django.db import (
+    DatabaseError,
+    Error,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    transaction,
+)
+from django.utils.translation import gettext_lazy, gettext_noop
 
+from chats.ground.refusals import Refusal
+
+logger = logging.getLogger(__name__)
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-# What SQLite says of a value and reports as trouble of its own.
+# Errors for a full disk: messages of the databases, and PostgreSQL's code.
+_FULL = re.compile(r"database or disk is full|no space left|disk quota exceeded", re.IGNORECASE)
+_FULL_STATES = frozenset({"53100"})
+_FULL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
+# SQLite errors for a file that cannot be extended or created. The disk may be full.
+_OF_A_FILE = re.compile(r"disk i/o error|unable to open database file", re.IGNORECASE)
+# Seconds that an optional write waits for a lock.
+NOTE_SECONDS = 0.25
+# Seconds for which a full disk is reported after the last failed write.
+_FULL_FOR = 60.0
+# Reasons why a server cannot be reached, by the client's message.
+_CAUSES = (
+    (r"connection refused", gettext_noop("the connection was refused")),
+    (r"no such file or directory", gettext_noop("the connection was refused")),
+    (
+        r"name or service not known|could not translate|failed to resolve|no address associated",
+        gettext_noop("the host name is unknown"),
+    ),
+    (
+        r"password authentication failed|no password supplied",
+        gettext_noop("the user name or password was rejected"),
+    ),
+    (r"no pg_hba|pg_hba\.conf", gettext_noop("it does not accept connections from this address")),
+    (r"database .* does not exist", gettext_noop("the database does not exist")),
+    (r"role .* does not exist", gettext_noop("the user does not exist")),
+    (
+        r"unsupported startup parameter",
+        gettext_noop("it rejected a startup parameter (set DATABASE_PGBOUNCER=1)"),
+    ),
+    (
+        r"too many clients|too many connections|remaining connection slots|no more connections",
+        gettext_noop("all its connections are in use"),
+    ),
+    (r"starting up|shutting down|recovery mode", gettext_noop("it is starting or shutting down")),
+    (r"ssl|certificate", gettext_noop("TLS failed")),
+    (
+        r"timeout expired|timed out|network is unreachable|no route to host",
+        gettext_noop("its host does not answer"),
+    ),
+    (
+        r"server closed the connection|terminating connection|connection .*(?:closed|lost|reset)",
+        gettext_noop("the connection was lost"),
+    ),
+)
+# SQLite errors about a value, which are reported as OperationalError.
 _OF_A_VALUE = re.compile(r"overflow|too big|too large|malformed json|bad json", re.IGNORECASE)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return True if an error is the database's own trouble, which a later try may not meet.
+    """Return True if an error is the database's own, so that a retry may succeed.
 
-    An error about a value, such as a sum that is too large, stays.
+    False for errors about a value, such as a sum that is too large. True for a full disk.
     """
+    if is_full(error):
+        return True
     of_database = isinstance(error, OperationalError | InterfaceError)
     return of_database and not _OF_A_VALUE.search(str(error))
 
 
+class _Noted:
+    """The last failures in this process: a write to a full disk, and a connection."""
+
+    full_at = float("-inf")
+    unreachable: tuple[float, str] = (float("-inf"), "")
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Return True if a write failed because of a full disk, here or on the database server."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        state = getattr(error, "sqlstate", None)
+        text = str(error) if isinstance(error, Error | OSError) else ""
+        if number in _FULL_NUMBERS or state in _FULL_STATES or _FULL.search(text):
+            _Noted.full_at = time.monotonic()
+            return True
+        if isinstance(error, OperationalError) and _OF_A_FILE.search(text) and not has_room():
+            _Noted.full_at = time.monotonic()
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def has_room() -> bool:
+    """Return True if a small file can be written to the data folder."""
+    path = settings.DATA_DIR / f".room-{os.getpid()}-{threading.get_ident()}"
+    try:
+        path.write_bytes(b"\0" * 65_536)
+    except OSError:
+        return False
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    return True
+
+
+def was_full() -> bool:
+    """Return True if a write of this process recently failed because of a full disk."""
+    return time.monotonic() - _Noted.full_at < _FULL_FOR
+
+
+def cause_of(error: BaseException) -> str:
+    """Return in English why a database cannot be reached, such as "the connection was refused".
+
+    Empty if it is only busy. A pool reports just a timeout; the cause is then that of its last
+    failed connection.
+    """
+    found = _cause_in(str(error))
+    if not found and "couldn't get a connection" in str(error):
+        at, cause = _Noted.unreachable
+        found = cause if time.monotonic() - at < _FULL_FOR else ""
+    return found
+
+
+def _cause_in(text: str) -> str:
+    return next((cause for said, cause in _CAUSES if re.search(said, text, re.IGNORECASE)), "")
+
+
+class StorageFull(Refusal):
+    """A disk is full: writes fail, reads work."""
+
+    code = "storage_full"
+    status = 507
+    sentence = gettext_noop(
+        "The disk of this server is full. Nothing was changed, and stored data can still be read. "
+        "Ask an operator to free space, then try again."
+    )
+    retry_after = 60
+
+
+class DatabaseBusy(Refusal):
+    """The database did not answer in time. Nothing was written."""
+
+    code = "database_busy"
+    status = 503
+    sentence = gettext_noop(
+        "The database is busy. Nothing was changed; try again in a few seconds."
+    )
+    retry_after = 5
+
+
+class DatabaseUnreachable(DatabaseBusy):
+    """The database cannot be reached. Nothing was written."""
+
+    sentence = gettext_noop(
+        "The database cannot be used: {cause}. Nothing was changed; try again soon."
+    )
+
+
+def refusal_for(error: BaseException) -> Refusal:
+    """Return the refusal for a temporary database error, with its cause."""
+    if is_full(error):
+        return StorageFull()
+    cause = cause_of(error)
+    return DatabaseUnreachable(cause=gettext_lazy(cause)) if cause else DatabaseBusy()
+
+
+class PoolFailures(logging.Handler):
+    """Records why the pool could not connect, because its users only get a timeout."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Record the cause in a line of the pool's log."""
+        if cause := _cause_in(record.getMessage()):
+            _Noted.unreachable = (time.monotonic(), cause)
+
+
+logging.getLogger("psycopg.pool").addHandler(PoolFailures())
+
+
 def raise_if_passing(error: BaseException) -> None:
-    """Raise an error again that is the database's own trouble: a later task begins here again."""
+    """Reraise a temporary database error, so that a later task retries."""
     if may_pass(error):
         raise error
 
 
 def give_back() -> None:
-    """Give this thread's connection back before a long wait; inside a transaction it stays."""
+    """Close this thread's connection before a long wait, unless it is in a transaction."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 def spare() -> None:
-    """Give this thread's connection back where others may need it: a pool has them.
+    """Release this thread's connection if it is from a pool.
 
-    SQLite has one for each thread, and a new one reads the whole schema.
+    SQLite has one connection per thread, and a new one has to read the whole schema.
     """
     if connection.settings_dict["OPTIONS"].get("pool"):
         give_back()
 
 
+def write_if_possible(what: str, write: Callable[[], object]) -> None:
+    """Run an optional write, such as of a last-used time, in a transaction that waits briefly.
+
+    If the database is not writable soon, the error is logged and not raised, so that a reading
+    request continues.
+    """
+    try:
+        with _hurried(NOTE_SECONDS):
+            write()
+    except (DatabaseError, UpdateError) as error:
+        # Records a full disk for the health check.
+        is_full(error)
+        logger.warning("%s was not noted: %s", what, type(error).__name__)
+
+
+@contextmanager
+def _hurried(seconds: float) -> Iterator[None]:
+    """Open a transaction that waits at most `seconds` for locks."""
+    outer = getattr(connection, "hurry", None)
+    connection.hurry = seconds  # type: ignore[attr-defined]  # of project.sqlite; others ignore it
+    try:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL lock_timeout = {int(seconds * 1000)}")
+            yield
+    finally:
+        connection.hurry = outer  # type: ignore[attr-defined]  # as above
+
+
 def briefly(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Make a function that leaves a usable connection, or none, to whoever has the thread next."""
+    """Wrap a function so that it closes unusable database connections afterwards."""
 
     def called(*given: Given.args, **named: Given.kwargs) -> Result:
         try:

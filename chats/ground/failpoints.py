@@ -1,4 +1,4 @@
-"""Marks places where a test may kill the process. In production each of them does nothing."""
+"""Marks places where a test may kill the process. In production they do nothing."""
 
 import os
 import signal
@@ -7,10 +7,10 @@ from django.conf import settings
 
 
 def failpoint(name: str) -> None:
-    """Kill the process here, once, if `PALIMPSEST_FAILPOINT=name@/path/of/a/marker` asks for it.
+    """Kill the process here, once, if `PALIMPSEST_FAILPOINT=name@/path/of/a/marker` is set.
 
-    The marker file is made by the first process that dies, so that its successor lives.
-    Settings refuse the variable outside tests.
+    The first process that dies creates the marker file, so that its successor survives. Settings
+    reject the variable outside of tests.
     """
     wanted, _, marker = settings.FAILPOINT.partition("@")
     if wanted != name:

@@ -1,7 +1,7 @@
-"""The one clock of leases: the database's, which all processes share.
+"""The clock of leases: the database's, which all processes share.
 
-Who works on a row writes `lease_until` into it, and moves it on while it lives; a row whose lease
-has ended belongs to nobody. The same clock tells how long something has waited.
+A worker writes `lease_until` into its row and extends it while it lives. A row with an expired
+lease has no owner. The same clock measures waiting times.
 """
 
 from datetime import timedelta
@@ -13,39 +13,42 @@ from django.db.models.functions import Now
 
 
 class LeaseLost(Exception):
-    """The row is no longer this worker's: it was stopped, swept or taken over. Write nothing."""
+    """The row no longer belongs to this worker: it was stopped, swept or reclaimed.
+
+    Write nothing.
+    """
 
 
 def length() -> timedelta:
-    """Return how long a lease holds without being renewed."""
+    """Return the duration of a lease."""
     return timedelta(seconds=settings.LEASE_SECONDS)
 
 
 def from_now(duration: Any) -> ExpressionWrapper[Any]:
-    """Return the time so much later: a timedelta, or a placeholder of a prepared statement."""
+    """Return the time after `duration`, a timedelta or a placeholder of a prepared statement."""
     return ExpressionWrapper(Now() + duration, output_field=DateTimeField())
 
 
 def ago(duration: Any) -> ExpressionWrapper[Any]:
-    """Return the time so much earlier: a timedelta, or a placeholder of a prepared statement."""
+    """Return the time before `duration`, a timedelta or a placeholder of a prepared statement."""
     return ExpressionWrapper(Now() - duration, output_field=DateTimeField())
 
 
 def until() -> ExpressionWrapper[Any]:
-    """Return the end of a lease that begins or is renewed now."""
+    """Return the end of a lease that starts or is renewed now."""
     return from_now(length())
 
 
 def just_ended() -> ExpressionWrapper[Any]:
-    """Return the end of a lease that is over for whoever looks next, by a coarse clock too."""
+    """Return an end in the past, by enough for a coarse clock."""
     return ago(timedelta(milliseconds=5))
 
 
 def held() -> Q:
-    """Return the condition of rows that a living worker holds."""
+    """Return the condition for rows that a live worker holds."""
     return Q(lease_until__gte=Now())
 
 
 def ended() -> Q:
-    """Return the condition of rows whose worker has stopped renewing."""
+    """Return the condition for rows with an expired lease."""
     return Q(lease_until__lt=Now())

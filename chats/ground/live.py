@@ -1,10 +1,9 @@
-"""The live bus: carries the frames of a running turn in one Redis Stream per turn.
+"""The live bus: a Redis Stream per turn with the frames of the running turn.
 
-Another stream per person tells their pages in which chat something changed.
-
-Disposable: every frame can be lost, because the turn's row is checkpointed and each text frame
-carries its offset, so a reader sees a gap and fills it from the row. One writer task per worker and
-one reader per web process: two pipelines on two connections would reorder.
+Another stream per person announces changed chats to their pages. All frames may be lost, because
+the turn's row is checkpointed: text frames have offsets, so a reader detects a gap and fills it
+from the row. One writer task per worker and one reader per web process, because two pipelines on
+two connections would reorder frames.
 """
 
 import asyncio
@@ -30,35 +29,35 @@ PERSON = "palimpsest:person:"
 STOPS = "palimpsest:stops"
 CONTROL = "palimpsest:control"
 LENGTH = 5000
-# Pages that come back after a while look at the rows anyway.
+# Pages that reconnect later read the rows anyway.
 NOTICES_KEPT = 100
-# A stream outlives its turn's last step by so much, should no end frame come.
+# Expiry after a turn's last step, in seconds, if no end frame follows.
 SECONDS_KEPT = 900
-# And the end of its turn by so much. A reader that comes later gets the reply from its row.
+# Expiry after a turn's end, in seconds. Later readers get the reply from its row.
 SECONDS_AFTER_END = 60
 BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
-# The shortest rest of the writer, in seconds.
+# The writer's shortest pause, in seconds.
 URGENT_SECONDS = 0.002
-# So many turns at once double the writer's rest.
+# Number of turns that doubles the writer's pause.
 CROWD = 100
-# The rest of the reader for each stream that it watches, in seconds.
+# The reader's pause per watched stream, in seconds.
 REST_PER_STREAM = 0.00003
 
-# An id and the fields of one stream entry.
+# The id and fields of a stream entry.
 Entry = tuple[str, dict[str, str]]
 
 
 @dataclass(slots=True)
 class Frame:
-    """One event of a turn. `kind`: text, reasoning, state, step, anew, restarted or end.
+    """One event of a turn.
 
-    In a person's stream, `changed` names a chat by its `text` and a time in milliseconds by its
-    `offset`, and `resumed` says that the bus was away. `key` is the stream that a reader found it
-    in.
+    `kind`: text, reasoning, state, step, anew, restarted or end.
 
-    `anew` takes the step's text back; the frame's number `anew` says how often that was done.
-    `offset` is the number of code points of the step's text before `text`.
+    In a person's stream, `changed` has a chat id as `text` and a time in milliseconds as `offset`;
+    `resumed` means that the bus was unavailable. `key` is the stream that the frame was read from.
+    A frame of kind `anew` discards the step's text; the number `anew` counts that. `offset` is the
+    number of code points of the step's text preceding `text`.
     """
 
     kind: str
@@ -70,7 +69,7 @@ class Frame:
     key: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the frame as the stream stores it."""
+        """Return the frame in the stream's format."""
         return {
             "k": self.kind,
             "a": self.attempt,
@@ -82,12 +81,12 @@ class Frame:
 
     @classmethod
     def from_fields(cls, fields: dict[str, str], *, key: str) -> "Frame":
-        """Make the frame from the fields of a stream's entry."""
+        """Return the frame of a stream entry."""
         return cls(
             kind=fields["k"],
             attempt=int(fields["a"]),
             step=int(fields["s"]),
-            # Frames of an older worker lack it.
+            # Missing in frames of older workers.
             anew=int(fields.get("n", 0)),
             offset=int(fields["o"]),
             text=fields["t"],
@@ -96,21 +95,21 @@ class Frame:
 
     @property
     def beginning(self) -> tuple[int, int, int]:
-        """The text that this is about: attempt, step, and how often it began anew."""
+        """The text that the frame belongs to: attempt, step, and number of restarts."""
         return self.attempt, self.step, self.anew
 
     @property
     def is_words(self) -> bool:
-        """True for text or thoughts of the model, False for events about them."""
+        """True for text or reasoning, False for other events."""
         return self.kind in {"text", "reasoning"}
 
     @property
     def is_urgent(self) -> bool:
-        """True for the first words of a step and for its end."""
+        """True for the first text of a step and for its end."""
         return self.kind == "end" or (self.is_words and not self.offset)
 
     def absorbs(self, later: "Frame") -> bool:
-        """Join a text frame that continues this one; False when it must stand alone."""
+        """Append a frame that continues this one. Return False if it must stay separate."""
         if self.kind != later.kind or not self.is_words:
             return False
         if self.beginning != later.beginning:
@@ -120,20 +119,20 @@ class Frame:
 
 
 def turn_key(turn_id: uuid.UUID) -> str:
-    """Return the stream of a turn."""
+    """Return the stream key of a turn."""
     return f"{KEY}{turn_id}"
 
 
 def person_key(user_id: int) -> str:
-    """Return the stream in which a person's pages are told of changes."""
+    """Return the stream key of a person's change notices."""
     return f"{PERSON}{user_id}"
 
 
 def connect(url: str) -> "Redis":
-    """Make a client for the bus: short timeouts, no retries of its own, enough connections."""
+    """Return a client for the bus: short timeouts, no client retries, enough connections."""
     return Redis.from_url(
         url,
-        # The responses of this version of the protocol cost less to read.
+        # RESP2 responses take less time to parse.
         protocol=2,
         decode_responses=True,
         socket_connect_timeout=2,
@@ -144,40 +143,39 @@ def connect(url: str) -> "Redis":
 
 
 async def read(client: "Redis", positions: Mapping[str, str]) -> dict[str, list[Entry]]:
-    """Return the entries after the given positions, by stream; wait `BLOCK_MS` for the first."""
+    """Return the entries after the given positions, by stream. Waits `BLOCK_MS` for the first."""
     answer = await client.xread(cast(Any, dict(positions)), block=BLOCK_MS, count=500)
     return dict(cast(list[tuple[str, list[Entry]]], answer))
 
 
 def add(to: "Redis", key: str, frame: Frame) -> Any:
-    """Add an entry to a stream; return what the client or its pipeline returns for that."""
+    """Add an entry to a stream. Returns the result of the client or pipeline."""
     return to.xadd(key, cast(Any, frame.fields()), maxlen=LENGTH, approximate=True)
 
 
 class FrameWriter:
     """Collects frames and sends them every `coalesce` seconds in one pipeline, in order.
 
-    The first words of a step and its end do not wait that long: somebody waits for them. With many
-    turns at once the writer rests longer, up to three times: rarer sendings cost less.
+    The first text of a step and its end are sent sooner. With many concurrent turns, the pause
+    grows to up to three times its length, to save work.
     """
 
     def __init__(self, client: "Redis", *, coalesce: float) -> None:
         self.client = client
         self.coalesce = coalesce
         self.pending: dict[uuid.UUID, list[Frame]] = {}
-        # One pipeline for all sendings, after each of which it is empty: making one copies some
-        # hundred entries.
-        # As a transaction, so that a reader of several turns wakes once and gets all of it.
+        # One pipeline for all writes, empty after each: creating one copies some hundred entries. A
+        # transaction, so that a reader of several turns wakes once and gets everything.
         self.pipeline = client.pipeline(transaction=True)
         self.wake = asyncio.Event()
-        # The turns that have something urgent to say.
+        # The turns with urgent frames.
         self.urgent: set[uuid.UUID] = set()
         self.hurry = asyncio.Event()
         self.is_down = False
         self.task: asyncio.Task[None] | None = None
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Queue a frame; never waits and never fails. Only from the writer's own loop."""
+        """Queue a frame. Never waits and never fails. Call only in the writer's own loop."""
         frames = self.pending.setdefault(turn_id, [])
         if not frames or not frames[-1].absorbs(frame):
             frames.append(frame)
@@ -189,7 +187,7 @@ class FrameWriter:
             self.task = asyncio.create_task(self.write_forever())
 
     async def write_forever(self) -> None:
-        """Send what was queued, then rest, so that many small tokens become one entry."""
+        """Send queued frames, then pause, so that many small tokens become one entry."""
         clock = asyncio.get_running_loop().time
         while True:
             await self.wake.wait()
@@ -197,13 +195,13 @@ class FrameWriter:
             turns = set(self.pending)
             await self.flush(turns)
             rested_at = clock() + self.coalesce * min(1 + len(turns) / CROWD, 3)
-            # Urgent words may come without end; frames that wait are sent at the rest's end.
+            # Urgent frames may arrive constantly. Other frames are sent at the end of the pause.
             while clock() < rested_at and await self.is_hurried(before=rested_at):
                 await self.flush(self.urgent & self.pending.keys())
 
     async def is_hurried(self, *, before: float) -> bool:
-        """Wait for something urgent; False when the rest ended without it."""
-        # Many replies begin at the same time; this sends their first words together.
+        """Wait for an urgent frame. Return False if the pause ends first."""
+        # Many replies start at the same time. This sends their first texts together.
         await asyncio.sleep(min(self.coalesce, URGENT_SECONDS))
         try:
             async with asyncio.timeout_at(before):
@@ -213,7 +211,7 @@ class FrameWriter:
         return True
 
     async def flush(self, turns: Collection[uuid.UUID]) -> None:
-        """Send what these turns have queued; a bus that is down costs the frames, not the turn."""
+        """Send the queued frames of these turns. If the bus is down, the frames are lost."""
         pending = {turn_id: self.pending.pop(turn_id) for turn_id in turns}
         self.urgent.clear()
         self.hurry.clear()
@@ -223,13 +221,18 @@ class FrameWriter:
             await self.send(pending)
         except (RedisError, OSError) as error:
             if not self.is_down:
-                logger.warning("live bus unreachable, rows carry on: %s", type(error).__name__)
+                logger.warning(
+                    "live bus unreachable, pages read the database: %s", type(error).__name__
+                )
             self.is_down = True
         else:
             self.is_down = False
 
     async def send(self, pending: Mapping[uuid.UUID, Sequence[Frame]]) -> None:
-        """Send all in one pipeline; a single text goes without one, in two thirds of the time."""
+        """Send everything in one pipeline.
+
+        A single text needs none, which saves a third of the time.
+        """
         entries = [
             (turn_key(turn_id), frame) for turn_id, frames in pending.items() for frame in frames
         ]
@@ -239,13 +242,13 @@ class FrameWriter:
         for key, frame in entries:
             add(self.pipeline, key, frame)
             if not frame.is_words:
-                # Each step begins with such a frame, so a key never lives on without an end.
+                # Each step starts with such a frame, so each key gets an expiry.
                 is_end = frame.kind == "end"
                 self.pipeline.expire(key, SECONDS_AFTER_END if is_end else SECONDS_KEPT)
         await self.pipeline.execute()
 
     async def close(self) -> None:
-        """Send what is left and stop."""
+        """Send the remaining frames and stop."""
         if self.task:
             await cancelling.end(self.task)
         await self.flush(set(self.pending))
@@ -253,14 +256,14 @@ class FrameWriter:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """One viewer's frames. `lagged` is set when it reads too slowly to hold them all."""
+    """One viewer's frames. `lagged` is set if it reads too slowly to buffer them all."""
 
     frames: deque[Frame] = field(default_factory=deque)
     lagged: bool = False
     waiting: asyncio.Future[None] | None = None
 
     def put(self, frame: Frame) -> None:
-        """Hand over a frame, or mark the viewer as lagging."""
+        """Deliver a frame, or mark the viewer as lagging."""
         if len(self.frames) < QUEUE_LENGTH:
             self.frames.append(frame)
         else:
@@ -275,7 +278,7 @@ class Subscription:
     async def next(self, *, seconds: float) -> Frame | None:
         """Return the next frame, or None after `seconds` of silence."""
         if not self.frames:
-            # A queue with a timeout would make two tasks for each frame.
+            # A queue with a timeout would create two tasks per frame.
             loop = asyncio.get_running_loop()
             self.waiting = loop.create_future()
             silence = loop.call_later(seconds, self.wake)
@@ -287,20 +290,20 @@ class Subscription:
 
 
 class Hub:
-    """The one reader of a web process: one blocking XREAD over all watched turns."""
+    """The reader of a web process: one blocking XREAD for all watched streams."""
 
     def __init__(self, client: "Redis") -> None:
         self.client = client
         self.watched: dict[str, set[Subscription]] = {}
-        # From the oldest entry: with "$" a wake-up between two reads would be lost.
+        # From the oldest entry: "$" would miss a wake-up between two reads.
         self.positions: dict[str, str] = {CONTROL: "0-0"}
         self.task: asyncio.Task[None] | None = None
-        # Is a read in progress, and will it end because somebody woke the reader?
+        # Whether a read is in progress, and whether a wake-up will end it.
         self.is_reading = self.is_woken = False
 
     @asynccontextmanager
     async def follow(self, *keys: str) -> AsyncIterator[Subscription]:
-        """Yield a subscription to streams, from their oldest kept frames on, without a gap."""
+        """Yield a subscription to streams, from their oldest stored frames, without gaps."""
         subscription = Subscription()
         try:
             for key in keys:
@@ -312,10 +315,10 @@ class Hub:
                 self.leave(key, subscription)
 
     async def begin(self, key: str, subscription: Subscription) -> None:
-        """Register with the reader, which begins with the oldest entry.
+        """Register with the reader, starting at the oldest entry.
 
-        When the key is watched already, the reader is past that, so all that it has read is read
-        again. The offsets of the frames sort out what comes twice.
+        If the key is already watched, the reader is past that entry, so the stream is read again.
+        Frame offsets identify duplicates.
         """
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self.read_forever())
@@ -324,30 +327,30 @@ class Hub:
             with suppress(RedisError, OSError):
                 kept = cast(list[Entry], await self.client.xrange(key))
                 frames = [Frame.from_fields(fields, key=key) for _, fields in kept]
-                # Before those that the reader handed over meanwhile.
+                # Before the frames that the reader delivered during the read.
                 subscription.frames.extendleft(reversed(frames))
         self.positions.setdefault(key, "0-0")
 
     def leave(self, key: str, subscription: Subscription) -> None:
-        """Hand over no more frames of this stream; one that nobody watches is not read."""
+        """Stop delivering frames of this stream. Streams without viewers are not read."""
         self.watched.get(key, set()).discard(subscription)
         if not self.watched.get(key):
             self.watched.pop(key, None)
             self.positions.pop(key, None)
 
     async def wake(self) -> None:
-        """End the current read, because it knows only the keys it began with."""
+        """End the current read, because it does not know new keys."""
         if not self.is_reading or self.is_woken:
             return
         self.is_woken = True
         try:
             await self.client.xadd(CONTROL, {"w": "1"}, maxlen=10, approximate=True)
         except (RedisError, OSError):
-            # The next viewer tries again; until then silence sends these viewers to the row.
+            # The next viewer retries. Until then, viewers fall back to the row after a silence.
             self.is_woken = False
 
     async def read_forever(self) -> None:
-        """Hand each new entry to the viewers of its turn; survive a bus that goes away."""
+        """Deliver new entries to the viewers of each stream. Survives an unavailable bus."""
         was_away = False
         while True:
             self.is_reading, self.is_woken = True, False
@@ -364,14 +367,14 @@ class Hub:
                 self.tell_of_return()
                 was_away = False
             for key, entries in answer.items():
-                # Otherwise its viewers left meanwhile, and those who came are owed it from its
-                # oldest entry on, which the next read finds.
+                # If the position differs, the key's viewers changed during the read. New viewers
+                # get everything from the oldest entry in the next read.
                 if self.positions.get(key) != asked[key]:
                     continue
                 self.positions[key] = entries[-1][0]
                 for _, fields in entries:
                     self.deliver(key, fields)
-            # A read names every stream, so with many streams each read should find more at once.
+            # Each read names all streams, so with many streams it should return more at once.
             await asyncio.sleep(REST_PER_STREAM * len(self.positions))
 
     def deliver(self, key: str, fields: dict[str, str]) -> None:
@@ -383,7 +386,10 @@ class Hub:
                 subscription.put(frame)
 
     def tell_of_return(self) -> None:
-        """Tell each person's pages that notices may be lost; a turn's viewers see it themselves."""
+        """Report possibly lost notices to people's pages.
+
+        Viewers of a turn detect gaps themselves.
+        """
         for key, watching in self.watched.items():
             if key.startswith(PERSON):
                 for subscription in watching:

@@ -1,4 +1,4 @@
-"""Finds out whether a package can load its native libraries, and which one this machine lacks."""
+"""Checks whether a package can load its native libraries, and which one is missing."""
 
 import os
 import re
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The loader's message, as Python's ImportError carries it.
+# The loader's message, as in Python's ImportError.
 ABSENT = re.compile(r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file")
-# The Debian package of each library that the wheels of our dependencies leave to the system.
+# Debian packages of the libraries that our dependencies' wheels do not contain.
 PACKAGES = {
     "libatomic.so.1": "libatomic1",
     "libgcc_s.so.1": "libgcc-s1",
@@ -31,7 +31,7 @@ class MissingLibrary:
 
     @property
     def remedy(self) -> str:
-        """What to do, as a sentence."""
+        """A sentence on how to install it."""
         package = PACKAGES.get(self.name)
         if package is None:
             return f"Install the system package that contains {self.name}."
@@ -39,21 +39,23 @@ class MissingLibrary:
 
 
 def missing_library(message: str) -> MissingLibrary | None:
-    """Return the library that an ImportError or a loader's message names as absent."""
+    """Return the missing library in the message of an ImportError or loader, or None."""
     found = ABSENT.search(message)
     return MissingLibrary(found["library"]) if found else None
 
 
 def try_import(module: str) -> MissingLibrary | None:
-    """Import a module in a process of its own; returns the library that it lacks, if it is that.
+    """Import a module in a subprocess.
 
-    A process of its own, because native code may also end the process that loads it.
+    Return the library it lacks, if that is the reason it failed.
+
+    A subprocess, because native code may crash the process that loads it.
     """
     return try_command([sys.executable, "-c", f"import {module}"])
 
 
 def try_command(command: Sequence[str]) -> MissingLibrary | None:
-    """Run a command that ends by itself; returns the library that its program lacks, if any."""
+    """Run a command that ends without input. Return the library that its program lacks, if any."""
     done = subprocess.run(  # noqa: S603  # commands of our own
         command,
         env={**os.environ, "LC_ALL": "C"},

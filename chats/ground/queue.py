@@ -1,11 +1,14 @@
-"""Names the tasks and enqueues work: after the commit, at most once, without waiting for it.
+"""Enqueue Celery tasks on commit.
 
-The database is the truth and the broker a hint: the sweep finds work that a failed publish left
-undone. By name, so that no room below the tasks imports them; a test compares the names with
-Celery's registry.
+Never blocks, never raises.
+
+The database is authoritative, and the broker is only a hint: the sweep finds work whose message was
+lost. Tasks are referenced by name, so that lower packages need not import them. A test compares the
+names with Celery's registry.
 """
 
 import logging
+import threading
 import uuid
 from functools import partial
 
@@ -19,6 +22,7 @@ logger = logging.getLogger(__name__)
 RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
 INDEX_CHAT = "chats.index_chat"
+INDEX_CHATS = "chats.index_chats"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
@@ -43,6 +47,7 @@ TASKS = frozenset(
         RUN_TURN,
         MAINTAIN_CHAT,
         INDEX_CHAT,
+        INDEX_CHATS,
         SWEEP,
         TELL_STRATEGY,
         VERIFY_LEDGER,
@@ -67,21 +72,79 @@ TASKS = frozenset(
 
 
 def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) -> None:
-    """Send the task once the open transaction commits; at once when none is open.
+    """Send the task when the open transaction commits, or at once without one.
 
-    A worker begins it after so many seconds at the earliest.
+    A worker starts it after `countdown` seconds at the earliest.
     """
     arguments = {name: str(value) for name, value in ids.items()}
     transaction.on_commit(partial(publish, task, arguments, countdown=countdown))
 
 
+class IndexBatcher:
+    """Collects the chats to index in a process, and sends one task for all of them.
+
+    Until `start`, and after `stop`, each chat is sent at once. A killed process loses the chats it
+    collected; the sweep finds them.
+    """
+
+    # Seconds from the first chat until the task is sent, and the chats that send it sooner.
+    SECONDS = 2.0
+    MOST = 50
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chats: dict[str, None] = {}
+        self._timer: threading.Timer | None = None
+        self._is_on = False
+
+    def start(self) -> None:
+        """Collect from now on."""
+        self._is_on = True
+
+    def stop(self) -> None:
+        """Send the rest, and collect no more."""
+        self._is_on = False
+        self.send()
+
+    def add(self, chat_id: str) -> None:
+        """Collect a chat."""
+        with self._lock:
+            self._chats[chat_id] = None
+            is_full = len(self._chats) >= self.MOST
+            if self._is_on and not is_full:
+                if self._timer is None:
+                    self._timer = threading.Timer(self.SECONDS, self.send)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return
+        self.send()
+
+    def send(self) -> None:
+        """Send the collected chats."""
+        with self._lock:
+            chats, self._chats = self._chats, {}
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+        if chats:
+            publish(INDEX_CHATS, {"chat_ids": ",".join(chats)})
+
+
+index_batcher = IndexBatcher()
+
+
+def enqueue_indexing(chat_id: uuid.UUID) -> None:
+    """Request indexing of a chat's new messages when the open transaction commits."""
+    transaction.on_commit(partial(index_batcher.add, str(chat_id)))
+
+
 def keep_here(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Send nothing: stands in for `publish` in a command that runs turns in its own process."""
+    """Send nothing. Replaces `publish` in a command that runs turns in its own process."""
     logger.debug("%s stays in this process: %s", task, arguments)
 
 
 def publish(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Try once to hand the task to the broker; a failure is logged and left to the sweep."""
+    """Send the task to the broker without retries. A failure is logged and left to the sweep."""
     try:
         current_app.send_task(
             task,
@@ -89,7 +152,7 @@ def publish(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> 
             countdown=countdown or None,
             retry=False,
             ignore_result=True,
-            # Only monitors would show these, and they take as long as the sending.
+            # Only monitors show these, and creating them takes as long as sending.
             argsrepr="",
             kwargsrepr="",
         )

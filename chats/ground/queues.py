@@ -1,7 +1,7 @@
-"""The names of the queues, apart from Celery: the launcher knows them and loads no Celery.
+"""Queue names, separate from Celery so that the launcher need not import it.
 
-A person waits for what is in the first one, a reply; nobody waits for a summary, an index, a
-verification. `CELERY_TASK_ROUTES` says which task goes where.
+People wait for tasks in the first queue, replies, and not for the others. `CELERY_TASK_ROUTES`
+assigns tasks to queues.
 """
 
 REPLIES = "replies"

@@ -1,9 +1,9 @@
-"""Limits the rate of requests: a token bucket per person or key.
+"""Limits the rate of requests with a token bucket per person or key.
 
-Where web processes share a broker it holds the buckets (`ground.shared_rates`); else, and while it
-does not answer, each process counts in its own memory, because the API must answer while the broker
-is down. Not in the database: each request would then cost a write. `turns.start` counts there what
-must be exact (parallel replies, quotas).
+Web processes that share a broker keep the buckets there (`ground.shared_rates`). Otherwise, and
+while the broker does not answer, each process counts in memory, because the API must work without
+the broker. The database is not used, as each request would cost a write. Exact limits (parallel
+replies, quotas) are in `turns.start`.
 """
 
 import math
@@ -12,17 +12,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.ground.shared_rates import SHARED
 
-# With more clients at once, the one that was quiet longest begins with a full bucket again.
+# Beyond this number of clients, the one idle the longest starts again with a full bucket.
 CLIENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rest of a bucket: `remaining` requests now, and all of them again in `reset` seconds."""
+    """The state of a bucket: `remaining` requests now, and all of them again in `reset` seconds."""
 
     limit: int
     remaining: int
@@ -30,11 +31,13 @@ class Rate:
 
 
 class RateLimited(Refusal):
-    """More requests than the rate allows."""
+    """The client exceeded its request rate."""
 
     code = "rate_limit_exceeded"
     status = 429
-    sentence = "More than {limit} requests in a minute. Try again in {seconds} seconds."
+    sentence = gettext_noop(
+        "More than {limit} requests in a minute. Try again in {seconds} seconds."
+    )
 
     def __init__(self, rate: Rate, *, seconds: int) -> None:
         super().__init__(limit=rate.limit, seconds=seconds, retry_after=seconds)
@@ -42,7 +45,7 @@ class RateLimited(Refusal):
 
 
 class Buckets:
-    """One bucket per client: full at first, refilled evenly over a minute."""
+    """One bucket per client. It starts full and refills evenly within a minute."""
 
     def __init__(self, setting: str) -> None:
         self.setting = setting
@@ -50,7 +53,7 @@ class Buckets:
         self.lock = threading.Lock()
 
     def take(self, client: str, *, now: float) -> Rate:
-        """Count one request; `now` in monotonic seconds. Raises `RateLimited`."""
+        """Count one request. `now` is in monotonic seconds. Raises `RateLimited`."""
         limit: int = getattr(settings, self.setting)
         per_second = limit / 60
         bucket = f"{self.setting}:{client}"
@@ -63,7 +66,10 @@ class Buckets:
         return rate
 
     def own(self, client: str, *, limit: int, now: float) -> tuple[bool, float]:
-        """Count one request in this process; return whether it is allowed, and what is left."""
+        """Count one request in this process.
+
+        Return whether it is allowed, and the remaining tokens.
+        """
         with self.lock:
             level, at = self.levels.pop(client, (float(limit), now))
             level = min(float(limit), level + (now - at) * limit / 60)
@@ -75,7 +81,7 @@ class Buckets:
         return allowed, left
 
     def clear(self) -> None:
-        """Fill every bucket of this process."""
+        """Fill all buckets of this process."""
         with self.lock:
             self.levels.clear()
 

@@ -1,20 +1,27 @@
-"""The base of every expected refusal: a stable code, a sentence for people, a status for doors."""
+"""The base of all expected refusals: a stable code, a sentence for people, an HTTP status."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.conf import settings
+from django.utils import translation
+from django.utils.translation import gettext_noop
+
 
 class Refusal(Exception):
-    """A request that will not be done, and why.
+    """A request that is refused, with the reason.
 
-    Subclasses stand beside the function that raises them and set `code` (stable, for programs),
-    `status` (HTTP) and `sentence` (what happened and what to do, with `{names}` filled from the
-    keyword arguments). `each` tells programs the single reasons, where there are several.
+    Define subclasses next to the function that raises them, with `code` (stable, for clients),
+    `status` (HTTP) and `sentence` (what happened and what to do; keyword arguments fill `{names}`).
+    Mark the sentence with `gettext_noop`. `sentence` of an instance is English, for rows and logs;
+    `localized` is in the reader's language. Details that are words or sentences are lazy. A
+    subclass with several sentences sets `sentence` before it calls `__init__` of this class.
+    `each` lists individual reasons for clients, if there are several.
     """
 
     code = "refused"
     status = 400
-    sentence = "This cannot be done."
+    sentence = gettext_noop("This cannot be done.")
     param: str | None = None
     retry_after: int | None = None
     each: Sequence[Mapping[str, Any]] | None = None
@@ -23,14 +30,21 @@ class Refusal(Exception):
         self.details = details
         if retry_after is not None:
             self.retry_after = retry_after
-        self.sentence = self.sentence.format(**details)
+        self.template = self.sentence
+        with translation.override(settings.LANGUAGE_CODE):
+            self.sentence = self.template.format(**details)
         super().__init__(self.sentence)
 
+    @property
+    def localized(self) -> str:
+        """The sentence in the active language."""
+        return translation.gettext(self.template).format(**self.details)
+
     def body(self, *, request_id: str) -> dict[str, Any]:
-        """Return the refusal in the one JSON shape of every error."""
+        """Return the refusal in the JSON format of all errors, in the active language."""
         return {
             "error": {
-                "message": self.sentence,
+                "message": self.localized,
                 "type": "server_error" if self.status >= 500 else "invalid_request_error",
                 "param": self.param,
                 "code": self.code,
@@ -41,8 +55,8 @@ class Refusal(Exception):
 
 
 class NotFound(Refusal):
-    """The thing does not exist, or not for this person: the two are never told apart."""
+    """The object does not exist, or this person may not see it. The response is the same."""
 
     code = "not_found"
     status = 404
-    sentence = "There is nothing here, or it is not yours to see."
+    sentence = gettext_noop("Not found, or you do not have access.")

@@ -1,8 +1,8 @@
-"""Commitments: values that stand in a record instead of words and reveal nothing about them.
+"""Commitments: values that replace text in a record without revealing it.
 
-A plain hash of a short text is the text: whoever has it tries every short text. A commitment is an
-HMAC-SHA-256 under 32 random bytes, the salt, which stand beside the words and are deleted with
-them. Whoever has both can prove what was said; without the salt, nobody can find it out any more.
+A plain hash of a short text is not secret, because all short texts can be tried. A commitment is an
+HMAC-SHA-256 with a salt of 32 random bytes. The salt is stored with the text and deleted with it.
+Text and salt together prove what was said. Without the salt, the text cannot be found.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ def new_salt() -> str:
 
 
 def commitment(*texts: str, salt: str) -> str:
-    """Compute the HMAC-SHA-256, in hex, of the texts one after the other."""
+    """Return the HMAC-SHA-256 of the concatenated texts, in hex."""
     return commitment_of(texts, salt=salt)
 
 
 def commitment_of(texts: Iterable[str], *, salt: str) -> str:
-    """Compute the same over texts that come one by one."""
+    """Return the commitment of an iterable of texts."""
     made = hmac.new(bytes.fromhex(salt), digestmod=hashlib.sha256)
     for text in texts:
         made.update(text.encode("utf-8", "surrogatepass"))
@@ -30,5 +30,5 @@ def commitment_of(texts: Iterable[str], *, salt: str) -> str:
 
 
 def holds(committed: str, text: str, *, salt: str) -> bool:
-    """Tell whether a commitment is one to this text; never after its salt was destroyed."""
+    """Return True if the commitment is to this text. Always False after the salt was deleted."""
     return bool(salt) and hmac.compare_digest(committed, commitment(text, salt=salt))

@@ -1,8 +1,7 @@
 """Secrets at rest: provider and webhook keys are encrypted, our own keys are only hashed.
 
-Encryption is Fernet with the keys of `settings.ENCRYPTION_KEYS` (urlsafe base64, newest first):
-the first writes, all of them read. The keys live outside the database, so a stolen dump opens
-nothing.
+Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest first): the
+first one encrypts, all decrypt. The keys are not in the database, so a stolen dump is not enough.
 """
 
 import hashlib
@@ -10,32 +9,33 @@ import secrets
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 
 TOKEN_BYTES = 32
-# Shorter secrets could be guessed from their last characters.
+# The last characters of shorter secrets would make them guessable.
 SHORTEST_SHOWN = 12
 
 
 class SecretUnreadable(Refusal):
-    """A stored secret was written with an encryption key that is no longer here, or is damaged."""
+    """A stored secret is damaged, or its encryption key is missing."""
 
     code = "secret_unreadable"
     status = 500
-    sentence = (
+    sentence = gettext_noop(
         "A stored key cannot be decrypted with the encryption keys of this instance. "
         "Restore the old encryption key, or enter the stored key again."
     )
 
 
 def encrypt(text: str) -> str:
-    """Return the secret as a token for the database; two calls never give the same token."""
+    """Return the encrypted secret for the database. The result differs with each call."""
     return _fernet().encrypt(text.encode()).decode()
 
 
 def decrypt(token: str) -> str:
-    """Return the secret behind a token of `encrypt`. Raises SecretUnreadable."""
+    """Return the secret of an encrypted token. Raises SecretUnreadable."""
     try:
         return _fernet().decrypt(token.encode()).decode()
     except (InvalidToken, UnicodeError):
@@ -51,23 +51,23 @@ def rotate(token: str) -> str:
 
 
 def last_four(text: str) -> str:
-    """Return all that may be shown of a secret: its last four characters, none of a short one."""
+    """Return the last four characters of a secret. Empty for short secrets."""
     return text[-4:] if len(text) >= SHORTEST_SHOWN else ""
 
 
 def new_token() -> str:
-    """Return a fresh 256-bit token, safe in URLs and headers: API keys, login links."""
+    """Return a new 256-bit token, safe in URLs and headers: API keys, login links."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def hash_token(text: str) -> str:
-    """Return SHA-256 in hex, to store and to look a token up by.
+    """Return the SHA-256 of a token in hex, for storage and lookup.
 
-    A plain hash is enough: 256 random bits cannot be guessed, so a slow hash would protect nothing.
+    A plain hash is enough: 256 random bits cannot be guessed, so a slow hash adds nothing.
     """
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _fernet() -> MultiFernet:
-    # Built anew each time: it is cheap, and a change of the keys takes effect at once.
+    # Created for each call: it is cheap, and a change of the keys applies at once.
     return MultiFernet([Fernet(key) for key in settings.ENCRYPTION_KEYS])

@@ -1,7 +1,7 @@
-"""Counts rates over all web processes, in the broker that they share.
+"""Counts request rates across all web processes, in their shared broker.
 
-One round trip for each request. A broker that is away, full or slow refuses nobody and holds nobody
-up: each process counts alone then, and asks again after ten seconds.
+One round trip per request. If the broker is unavailable, full or slow, no request is refused or
+delayed: each process counts alone, and tries again after ten seconds.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 AWAY_SECONDS = 10.0
-# By the broker's clock, so that the clocks of hosts need not agree. KEYS: the bucket. ARGV: what it
-# holds when it is full, as many as it gets back in a minute.
+# Uses the broker's clock, so that the hosts' clocks need not agree. KEYS: the bucket. ARGV: its
+# capacity, which is also the number of tokens it regains per minute.
 TAKE = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
@@ -40,9 +40,11 @@ class SharedBuckets:
     away_until: float = 0.0
 
     def take(self, bucket: str, *, limit: int, now: float) -> tuple[bool, float] | None:
-        """Count one request; return whether it is allowed, and what is left in the bucket.
+        """Count one request.
 
-        Return None where no broker is shared, or it does not answer; `now` in monotonic seconds.
+        Return whether it is allowed, and the remaining tokens.
+
+        None if no broker is shared or it does not answer. `now` is in monotonic seconds.
         """
         if not settings.RATES_URL or now < self.away_until:
             return None
@@ -56,7 +58,7 @@ class SharedBuckets:
 
 @cache
 def script(url: str) -> Script:
-    """Return the script of a broker, which is sent once and then called by its hash."""
+    """Return the broker's script. It is sent once, then called by its hash."""
     client = Redis.from_url(
         url,
         socket_connect_timeout=0.25,

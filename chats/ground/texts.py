@@ -1,4 +1,4 @@
-"""Replaces characters that no database keeps: NUL and lone halves of surrogate pairs."""
+"""Replaces characters that databases cannot store: NUL and lone surrogates."""
 
 import re
 from typing import Any
@@ -8,7 +8,10 @@ REPLACEMENT = "\ufffd"
 
 
 def storable(text: str) -> str:
-    """Return a text whose NULs and lone surrogates are U+FFFD; two halves become one character."""
+    """Return a text with NULs and lone surrogates as U+FFFD.
+
+    Surrogate pairs become one character.
+    """
     if not UNSTORABLE.search(text):
         return text
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -16,7 +19,7 @@ def storable(text: str) -> str:
 
 
 def storable_value(value: Any) -> Any:
-    """Return a JSON value whose texts are storable, the keys of its objects too."""
+    """Return a JSON value with storable texts and object keys."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""The memory of a chat beyond its prompt: the archive and the search in it."""
+"""Memory beyond the prompt: the archive, its search, and preferences."""

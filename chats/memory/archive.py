@@ -1,9 +1,9 @@
-"""The index of what was said: each message of a branch, and the summary that is in force there.
+"""The search index: each message of a branch, and its active summary.
 
-Words are indexed in the background, in batches short enough that nobody waits for one; a branch is
-due as long as it has messages after the end of its index, or its words are of an older version.
-Adding to the index and removing from it lock the same row, the branch's place, so that neither
-misses the other. A temporary chat has no index, nor one whose policy keeps the archive closed.
+Background jobs index words in batches that are too short to delay other work. A branch is due while
+it has messages after the end of its index, or words of an older version. Adding and removing lock
+the same row, the branch's `SearchPlace`, so that neither misses the other. Temporary chats and
+chats whose policy closes the archive have no index.
 """
 
 import logging
@@ -29,31 +29,31 @@ from chats.record import history
 from speed.commits import unflushed
 
 logger = logging.getLogger(__name__)
-# The messages of one transaction, which holds SQLite's one writer for some 10 ms.
+# Messages per transaction, which blocks SQLite's only writer for about 10 ms.
 BATCH = 10
-# The seconds that one task works, and after which the next one begins. Meanwhile the processor and
-# SQLite's one writer are free for what people wait for.
+# Seconds of work per task, and the delay of the next one. In between, the processor and SQLite's
+# only writer are free for interactive requests.
 TASK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
-# Held while a task works: of many, one alone stands in the way of summaries.
+# Held while a task works, so that only one at a time competes with summaries.
 ONE_AT_A_TIME = OneAtATime()
-# One message adds at most so many: nobody searches for a tool's output of megabytes.
+# Maximum characters indexed per message, because a tool's output can have megabytes.
 MOST_CHARACTERS = 20_000
-# A silence of so long ends a talk.
+# A pause of this length starts a new session.
 SILENCE = timedelta(hours=1)
-# The branches that one sweep finds behind, and the seconds to the next look once it finds none.
+# Maximum branches per sweep, and the seconds until the next search once none is behind.
 MOST_BEHIND = 500
 LOOK_AGAIN = 600.0
 
 
 def archived(branch: Branch) -> int | None:
-    """Return the seq up to which the compaction in force covers the path; None without one."""
+    """Return the seq up to which the active compaction covers the path; None without one."""
     active = branch.active_compaction
     return active.to_seq if active is not None else None
 
 
 def summary_of(branch: Branch) -> Compaction | None:
-    """Return the summary in force on a branch, also under a window; None without one."""
+    """Return the active summary of a branch, also under a window; None without one."""
     active = branch.active_compaction
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         active = active.base
@@ -61,7 +61,7 @@ def summary_of(branch: Branch) -> Compaction | None:
 
 
 def behind(branch: Branch) -> list[history.PathSegment]:
-    """Return the parts of a path that reach further than their index; none of a closed one."""
+    """Return the segments of a path that are not fully indexed; none if its archive is closed."""
     parts = [part for part in history.segments(branch) if part.after < part.to]
     places = SearchPlace.objects.filter(branch__in=[part.branch_id for part in parts])
     known = {place.branch_id: place for place in places}
@@ -69,7 +69,7 @@ def behind(branch: Branch) -> list[history.PathSegment]:
 
 
 def count_missing(branch: Branch) -> int:
-    """Return how many messages of a branch's path are not indexed; 0 if its archive is closed."""
+    """Return the number of unindexed messages of a branch's path; 0 if its archive is closed."""
     missing = 0
     for part in behind(branch):
         place = SearchPlace.objects.filter(branch=part.branch_id, version=VERSION).first()
@@ -78,19 +78,19 @@ def count_missing(branch: Branch) -> int:
 
 
 def is_behind(place: SearchPlace | None, *, to: int) -> bool:
-    """Tell whether the index of a branch ends before a seq, or is of an older version."""
+    """Return True if the index of a branch ends before a seq, or has an older version."""
     if place is None:
         return True
     return not place.closed and (place.to_seq < to or place.version != VERSION)
 
 
 def is_due(branch: Branch) -> bool:
-    """Tell whether anything of a branch's path is to be indexed."""
+    """Return True if a branch's path has anything to index."""
     return bool(behind(branch)) or not is_summary_indexed(branch)
 
 
 def is_summary_indexed(branch: Branch) -> bool:
-    """Tell whether the index has the summary in force, or none where there is none."""
+    """Return True if the active summary is indexed, or if there is none."""
     place = SearchPlace.objects.filter(branch=branch.pk).first()
     if place is None or place.closed:
         return True
@@ -100,14 +100,14 @@ def is_summary_indexed(branch: Branch) -> bool:
 
 
 def catch_up(branch: Branch) -> None:
-    """Have a branch's path made searchable, unless it is or a task works on it."""
+    """Request indexing of a branch's path, unless it is complete or a task is working on it."""
     with transaction.atomic():
         if mark_due(branch):
             queue.enqueue(queue.INDEX_CHAT, chat_id=branch.chat_id)
 
 
 def mark_due(branch: Branch) -> bool:
-    """Note that a branch's path is to be indexed; return whether that was news."""
+    """Mark a branch's path as due; return False if it was already."""
     if branch.chat.temporary or not is_due(branch):
         return False
     rows = SearchPlace.objects
@@ -117,9 +117,9 @@ def mark_due(branch: Branch) -> bool:
 
 
 def index_chat(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
-    """Make searchable what is due in a chat; work for longer than one task goes to the next.
+    """Index what is due in a chat; the next task continues longer work.
 
-    `is_closed`: its policy keeps the originals out of every search; then its words are taken out.
+    `is_closed`: the chat's policy excludes it from search, so its words are removed.
     """
     with ONE_AT_A_TIME:
         if is_closed:
@@ -139,7 +139,7 @@ def index_chat(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
 
 
 def close_chat(chat_id: uuid.UUID) -> None:
-    """Take a chat out of the index until its policy opens it again."""
+    """Remove a chat from the index until its policy allows it again."""
     with transaction.atomic():
         forget_chat(chat_id)
         places = SearchPlace.objects.filter(branch__chat=chat_id)
@@ -147,27 +147,27 @@ def close_chat(chat_id: uuid.UUID) -> None:
 
 
 def open_chat(chat_id: uuid.UUID) -> None:
-    """Let a chat be indexed again that was closed."""
+    """Allow a closed chat to be indexed again."""
     closed = SearchPlace.objects.filter(branch__chat=chat_id, closed=True)
     closed.update(closed=False, due_at=Now())
 
 
 def is_more(work: Iterator[int]) -> bool:
-    """Do the next batch; False when there was none."""
+    """Process the next batch; return False if there was none."""
     with alone:
         return next(work, None) is not None
 
 
 def go_on_later(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
-    """Leave the rest to the next task, behind what waits by then."""
+    """Leave the rest to the next task, at the end of the queue."""
     with unflushed():
-        # The sweep for lost tasks sees that this one is at work.
+        # Shows the sweep for lost tasks that this one is running.
         SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
         queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id, countdown=PAUSE_SECONDS)
 
 
 def close(place: SearchPlace) -> None:
-    """Note that nothing is due any more, unless the archive has grown meanwhile."""
+    """Clear the due mark, unless the archive has grown in the meantime."""
     with transaction.atomic():
         held = SearchPlace.objects.select_for_update(of=("self",), no_key=True)
         related = ("branch__active_compaction__base", "branch__parent")
@@ -178,10 +178,9 @@ def close(place: SearchPlace) -> None:
 
 
 def sweep() -> int:
-    """Send the tasks again whose places nobody has moved on for too long; return how many.
+    """Enqueue stalled tasks again; return their number.
 
-    From time to time it also looks for branches that nobody asked for: those of before an upgrade,
-    and those whose task was lost before it was written down.
+    Occasionally also finds unmarked branches, from before an upgrade or after a task was lost.
     """
     since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
@@ -194,16 +193,16 @@ def sweep() -> int:
 
 
 class Looking:
-    """The look for branches that are behind: each costs a walk through all of them."""
+    """A rate-limited search for branches that are behind; each search scans all of them."""
 
     here: "Looking"
 
     def __init__(self) -> None:
-        """Begin with a look at once."""
+        """Allow the first search at once."""
         self.next_at = 0.0
 
     def find(self) -> set[uuid.UUID]:
-        """Mark some branches that are behind as due, and return their chats; none too often."""
+        """Mark some branches that are behind as due and return their chats, unless too soon."""
         if time.monotonic() < self.next_at:
             return set()
         if SearchPlace.objects.filter(due_at__isnull=False).count() >= MOST_BEHIND:
@@ -224,7 +223,7 @@ Looking.here = Looking()
 
 
 def forgotten() -> QuerySet[Branch, tuple[Any, ...]]:
-    """Return the branches, with their chats, that are behind and that nobody is asked to index."""
+    """Return the unmarked branches that are behind, with their chats."""
     rows = Branch.objects.filter(chat__temporary=False, last_seq__gt=F("fork_seq"))
     none = Q(search_place__isnull=True)
     short = Q(search_place__to_seq__lt=F("last_seq")) | ~Q(search_place__version=VERSION)
@@ -233,7 +232,7 @@ def forgotten() -> QuerySet[Branch, tuple[Any, ...]]:
 
 
 def missing_of(owner_id: int) -> tuple[int, int]:
-    """Return how many messages of a person could be searched, and how many of them cannot yet."""
+    """Return how many of a person's messages can be searched, and how many cannot yet."""
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
     every = behind_by = 0
@@ -247,15 +246,15 @@ def missing_of(owner_id: int) -> tuple[int, int]:
 
 
 def index(branch: Branch) -> int:
-    """Make the messages of a branch's path searchable; return how many were added.
+    """Index the messages of a branch's path; return how many were added.
 
-    Run again, it adds only new ones. Each branch on the path counts for itself.
+    Running it again adds only new ones. Each branch on the path has a separate index.
     """
     return sum(batches(branch))
 
 
 def batches(branch: Branch) -> Iterator[int]:
-    """Index what is behind on a path, batch by batch; yield how many texts each added."""
+    """Index the rest of a path in batches; yield the number of texts in each."""
     if branch.chat.temporary:
         return
     for part in behind(branch):
@@ -269,10 +268,10 @@ def batches(branch: Branch) -> Iterator[int]:
 
 
 def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
-    """Make some of a branch's own messages up to a seq searchable; None when all of them are.
+    """Index some messages of a branch up to a seq; return None when all are indexed.
 
-    The words are made before the transaction, which then checks whether a message was erased or
-    another task was quicker. Words of an older version are replaced.
+    Words are extracted before the transaction, which then checks for erased messages and parallel
+    tasks. Words of an older version are replaced.
     """
     place = SearchPlace.objects.filter(branch=branch_id).first()
     if place is not None and place.closed:
@@ -293,46 +292,59 @@ def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
                 return 0
             return add(place, found, texts)
     except IntegrityError:
-        logger.info("branch %s was deleted while it was indexed", branch_id)
+        logger.info("branch %s was deleted during indexing", branch_id)
         return None
 
 
 def finish(branch_id: uuid.UUID) -> None:
-    """Note that nothing of a branch has words of an older version."""
+    """Record that the words of a branch have the current version."""
     SearchPlace.objects.filter(branch=branch_id).update(version=VERSION, to_seq=0)
 
 
 def hold(branch_id: uuid.UUID) -> SearchPlace:
-    """Return a branch's place, locked until the transaction ends; made where there is none yet."""
+    """Return a branch's place, created if missing and locked until the transaction ends."""
     rows = SearchPlace.objects
     made, is_new = rows.get_or_create(branch_id=branch_id)
     return made if is_new else rows.select_for_update(no_key=True).get(pk=made.pk)
 
 
 def add(place: SearchPlace, rows: Sequence[Message], texts: Sequence[SearchText]) -> int:
-    """Put the texts of messages into the index that were not withdrawn meanwhile, and count them.
+    """Index the texts of messages that were not withdrawn in the meantime, and count their words.
 
-    What stood there before, of an older version, goes.
+    Replaces texts of an older version.
     """
     living = Message.objects.filter(pk__in=[row.pk for row in rows], erased_at=None, excluded=False)
     wanted = set(living.values_list("pk", flat=True))
-    session, last = talk_before(place, rows[0])
-    new = []
-    for row, text in zip(rows, texts, strict=True):
-        if last is None or row.created_at - last > SILENCE:
-            session = row.seq or 0
-        last = row.created_at
-        text.pk, text.session = place.id_at(row.seq or 0), session
-        if row.pk in wanted:
-            new.append(text)
+    new = place_texts(place, rows, texts, talk=talk_before(place, rows[0]), wanted=wanted)
     replace(place, [place.id_at(row.seq or 0) for row in rows], new)
     place.to_seq, place.version = rows[-1].seq or 0, VERSION
     place.save(update_fields=["to_seq", "version"])
     return len(new)
 
 
+def place_texts(
+    place: SearchPlace,
+    rows: Sequence[Message],
+    texts: Sequence[SearchText],
+    *,
+    talk: tuple[int, Any],
+    wanted: Collection[uuid.UUID],
+) -> list[SearchText]:
+    """Set the ids and sessions of texts; return those of the wanted messages.
+
+    `talk`: the session before them, and the time of the previous message.
+    """
+    session, last = talk
+    for row, text in zip(rows, texts, strict=True):
+        if last is None or row.created_at - last > SILENCE:
+            session = row.seq or 0
+        last = row.created_at
+        text.pk, text.session = place.id_at(row.seq or 0), session
+    return [text for row, text in zip(rows, texts, strict=True) if row.pk in wanted]
+
+
 def talk_before(place: SearchPlace, row: Message) -> tuple[int, Any]:
-    """Return the session of the text before a message, and the time of the message before it."""
+    """Return the session of the text before a message, and the time of the previous message."""
     seq = row.seq or 0
     before = Message.objects.filter(branch=row.branch_id, seq=seq - 1)
     last = before.values_list("created_at", flat=True).first()
@@ -342,13 +354,13 @@ def talk_before(place: SearchPlace, row: Message) -> tuple[int, Any]:
 
 
 def replace(place: SearchPlace, old: Sequence[int], new: Sequence[SearchText]) -> None:
-    """Put texts into the place of others, and keep the counts of their words."""
+    """Replace texts, and update their word counts."""
     owner_id = Branch.objects.values_list("chat__owner", flat=True).get(pk=place.branch_id)
     counts = counted(new)
     rows = SearchText.objects.filter(pk__in=old)
     gone = counted(rows)
     rows.delete()
-    # A text that is only indexed anew keeps its vectors.
+    # A text that is only indexed again keeps its vectors.
     vectors.forget_ids({*old} - {text.pk for text in new})
     SearchText.objects.bulk_create(new)
     counts.subtract(gone)
@@ -356,7 +368,7 @@ def replace(place: SearchPlace, old: Sequence[int], new: Sequence[SearchText]) -
 
 
 def recount(owner_id: int, counts: Counter[str]) -> None:
-    """Add to a person's counts, and drop those of words that no text of theirs holds any more."""
+    """Add to a person's word counts, and delete counts that reach zero."""
     fulltext.count(owner_id, {word: number for word, number in counts.items() if number})
     fewer = sorted(word for word, number in counts.items() if number < 0)
     for start in range(0, len(fewer), fulltext.MOST_VALUES):
@@ -365,7 +377,7 @@ def recount(owner_id: int, counts: Counter[str]) -> None:
 
 
 def counted(texts: Iterable[SearchText]) -> Counter[str]:
-    """Count in how many texts each word stands; all texts under the empty word."""
+    """Count the texts that contain each word; the empty word counts all texts."""
     found: Counter[str] = Counter()
     for text in texts:
         found.update({"", *text.words.split()})
@@ -373,7 +385,7 @@ def counted(texts: Iterable[SearchText]) -> Counter[str]:
 
 
 def text_of(row: Message) -> SearchText:
-    """Return a message's text: its keys, its speaker's name and its own words, and its day."""
+    """Return the searchable text of a message: keys, speaker's name, words and day."""
     said = " ".join(texts_of(row.parts))[:MOST_CHARACTERS]
     speaker = str((row.speaker or {}).get("roleName", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
@@ -387,7 +399,7 @@ def text_of(row: Message) -> SearchText:
 
 
 def fields_of(text: str) -> dict[str, str]:
-    """Return the words of a text as its row has them."""
+    """Return the word fields of a text's row."""
     stems, full = read(text)
     return {"words": " ".join(stems), "full": " ".join(fulltext.FULL + word for word in full)}
 
@@ -399,7 +411,7 @@ def keys_of(branch: Branch, *, role: str) -> str:
 
 
 def index_summary(branch: Branch) -> int:
-    """Put the summary in force on a branch into the index, in the place of the one before."""
+    """Index the active summary of a branch in place of the previous one."""
     with unflushed():
         place = hold(branch.pk)
         held = Branch.objects.select_related("active_compaction__base", "chat").get(pk=branch.pk)
@@ -423,9 +435,9 @@ def index_summary(branch: Branch) -> int:
 
 
 def forget(message_ids: Collection[uuid.UUID], *, summaries: Collection[uuid.UUID] = ()) -> int:
-    """Take the words of messages and summaries out of the index, in the caller's transaction.
+    """Remove messages and summaries from the index, in the caller's transaction.
 
-    None of the messages can be indexed any more before that transaction ends.
+    The messages cannot be indexed again before that transaction ends.
     """
     texts = SearchText.objects.filter(Q(message__in=message_ids) | Q(summary__in=summaries))
     branches = Branch.objects.filter(messages__in=message_ids).order_by("pk").distinct()
@@ -435,7 +447,7 @@ def forget(message_ids: Collection[uuid.UUID], *, summaries: Collection[uuid.UUI
 
 
 def take_out(texts: QuerySet[SearchText]) -> int:
-    """Delete texts of one person, and take their words out of the counts; return how many."""
+    """Delete texts of one person and subtract their word counts; return the number of texts."""
     first = texts.values_list("message__branch__chat__owner", "summary__branch__chat__owner")
     owners = first.first()
     if owners is None:
@@ -448,9 +460,9 @@ def take_out(texts: QuerySet[SearchText]) -> int:
 
 
 def put_back(message: Message) -> None:
-    """Index a message again that was withdrawn, in the caller's transaction.
+    """Index a withdrawn message again, in the caller's transaction.
 
-    One after the end of the index comes by itself.
+    A message after the end of the index is indexed later with the others.
     """
     row = Message.objects.select_related("branch__chat").get(pk=message.pk)
     if row.branch.chat.temporary or row.seq is None:
@@ -465,7 +477,7 @@ def put_back(message: Message) -> None:
 
 
 def forget_chat(chat_id: uuid.UUID) -> None:
-    """Take a chat out of the index before it is deleted, in the caller's transaction."""
+    """Remove a chat from the index before it is deleted, in the caller's transaction."""
     for branch_id in (
         Branch.objects.filter(chat=chat_id).order_by("pk").values_list("pk", flat=True)
     ):
@@ -475,7 +487,7 @@ def forget_chat(chat_id: uuid.UUID) -> None:
 
 
 def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
-    """Yield the texts of a message's parts, tools' output too; no reasoning, no arguments."""
+    """Yield the texts of a message's parts and tool results, without reasoning and arguments."""
     for part in parts:
         if part["type"] == "text":
             yield str(part["text"])
@@ -484,15 +496,15 @@ def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
 
 
 def owner_key(owner_id: int) -> str:
-    """Return the key that every text of a person has, and no text of another."""
+    """Return the key that all texts of a person share."""
     return f"o{owner_id}"
 
 
 def chat_key(chat_id: uuid.UUID) -> str:
-    """Return the key that every text of a chat has, and no text of another."""
+    """Return the key that all texts of a chat share."""
     return f"c{chat_id.hex}"
 
 
 def role_key(role: str) -> str:
-    """Return the key of what people said, of replies, or of summaries."""
+    """Return the key of user messages, of replies, or of summaries."""
     return f"r{role}"

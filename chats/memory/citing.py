@@ -1,9 +1,9 @@
-"""Finds messages by what was written about them: keys beside their own words.
+"""Find messages by texts that cite them, in addition to their own words.
 
-The lines of a summary that a model wrote name their sources, and a preference its evidence. Both
-say in other words, or in fewer, what a message is about; a question that shares words with them is
-led to the message. They are read when somebody asks, so what is erased, undone or withdrawn leads
-nowhere from that moment on, and nothing has to be indexed twice.
+The lines of a model's summary name their sources, and preferences name their evidence. Both
+describe a message in other words, so a question that matches them leads to the message. They are
+read at query time. Erased, undone or withdrawn texts therefore have no effect, and nothing is
+indexed twice.
 """
 
 import uuid
@@ -18,30 +18,29 @@ from chats.models import Compaction, Preference, PreferenceEvidence, SearchText
 from chats.models.compactions import EXTRACTIVE
 from chats.models.search import SUMMARY_SEQ
 
-# The summaries whose lines are read for one question, and the messages that they lead to.
+# Maximum summaries read for one question, and messages they lead to.
 MOST_SUMMARIES = 5
 MOST_LED_TO = 60
-# A line that cites more than so many messages is about none of them.
+# A line that cites more messages than this is not specific to any of them.
 MOST_SOURCES = 8
 
-# What is said, and of which messages.
+# A text and the messages it cites.
 Said = tuple[str, Sequence[uuid.UUID]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """The words about a text: how much of the question stands there, and which words of it."""
+    """How well texts that cite a message match the question, and the matching words."""
 
     mark: float
     shared: Sequence[str]
 
 
 def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> Mapping[int, Cited]:
-    """Return the texts that something about the question cites, by their ids; the best only.
+    """Return the best cited texts for the question, by id.
 
-    `keys` are the ids of texts that share words with the question, best first: lines are read of
-    the summaries among them, and preferences whose evidence is. `stems` are the words of the
-    question with their weights.
+    `keys`: ids of texts that share words with the question, best first. Reads lines of the
+    summaries and preferences among them. `stems`: the words of the question with their weights.
     """
     whole = sum(stems.values())
     if not whole:
@@ -60,7 +59,7 @@ def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> 
 
 
 def lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
-    """Yield the lines of summaries in force that a model wrote, with the messages they cite."""
+    """Yield the lines of active model-written summaries, with the messages they cite."""
     summaries = [key for key in keys if key & SUMMARY_SEQ == SUMMARY_SEQ][:MOST_SUMMARIES]
     if not summaries:
         return
@@ -73,7 +72,7 @@ def lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
 
 
 def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
-    """Yield the lines of a summary that cite a few messages."""
+    """Yield the lines of a summary that cite only a few messages."""
     for section in sections:
         for line in section.get("bullets", ()):
             sources = line.get("source_ids", ())
@@ -82,7 +81,7 @@ def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
 
 
 def preferences(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
-    """Yield the preferences in use whose evidence is among some texts, with its message."""
+    """Yield active preferences whose evidence is among the texts, with the message."""
     rows = PreferenceEvidence.objects.filter(
         message__search_text__in=list(keys),
         preference__owner=owner_id,

@@ -1,4 +1,4 @@
-"""Finds the days that a question names, by rule: pure, and never more than the words say."""
+"""Find the dates that a question mentions, with rules and without side effects."""
 
 import re
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ _MONTH = (
 )
 _DAY = "(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
 _YEAR = "(?P<year>(?:19|20)[0-9]{2})"
-# The first that fits where a date begins counts; a month's name alone has to follow a preposition,
-# or "may" and "march" would be dates.
+# The first match at a position counts. A month's name alone must follow a preposition, because
+# "may" and "march" are also other words.
 _DATES = re.compile(
     "|".join(
         pattern.replace("(?P<", f"(?P<{letter}_")
@@ -33,12 +33,12 @@ _DATES = re.compile(
     re.IGNORECASE,
 )
 _AGO = re.compile(r"\b(?:(?P<spoken>today|yesterday)|last (?P<span>week|month|year))\b", re.I)
-# Without a year, a day or a month is looked for in so many years before the question.
+# Without a year, a date matches in this many years before the question.
 YEARS = 10
 
 
 def days_named(question: str, *, at: datetime) -> list[Range]:
-    """Return the times that a question names, each from its first moment to the first after it."""
+    """Return the time ranges that a question mentions, end excluded."""
     found: list[Range] = []
     for match in _DATES.finditer(question):
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
@@ -49,7 +49,7 @@ def days_named(question: str, *, at: datetime) -> list[Range]:
 
 
 def ranges_of(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
-    """Yield the times of one date: with a year one, without it one in each of some years."""
+    """Yield the ranges of a date: one with a year, otherwise one in each of some years."""
     month = int(parts["number"]) if "number" in parts else 0
     month = month or MONTHS.get(parts.get("month", "").lower()[:3], 0)
     day = int(parts.get("day", 0))
@@ -68,7 +68,7 @@ def ranges_of(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
 
 
 def ago(words: str, *, at: datetime) -> Range:
-    """Return the time of "yesterday" or "last month", seen from the question."""
+    """Return the range of "yesterday" or "last month", relative to the question."""
     today = at.replace(hour=0, minute=0, second=0, microsecond=0)
     lengths = {"today": (0, 1), "yesterday": (1, 1), "week": (7, 7), "month": (31, 31)}
     back, length = lengths.get(words.lower(), (366, 366))

@@ -1,11 +1,10 @@
-"""Finds the texts of one person that answer a question: chooses candidates, reads and ranks them.
+"""Find one person's texts that answer a question: select candidates, read and rank them.
 
-The rarest words choose first, until enough texts are compared; a word in a large share of them
-weighs, but chooses only where no rarer one leads anywhere. What is read is bounded, however much
-was said.
+The rarest words select candidates until there are enough. A frequent word adds weight, and selects
+only if no rarer word matches. The amount of reading is bounded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chats.memory import archive, fulltext
@@ -19,21 +18,21 @@ from chats.memory.words import words as stems_of
 from chats.models import SearchCount
 from chats.models.search import SEQ_BITS
 
-# The words that choose, and the texts that they lead to.
+# Maximum words that select, and texts they select.
 MOST_CHOOSING = 12
 MOST_CHOSEN = 2_000
-# The share of the texts from which on a word only weighs.
+# Share of texts above which a word only adds weight.
 COMMON = 0.2
-# Of those chosen, the ones that are read; and the best of them, whose neighbours are read as well.
+# Maximum candidates that are read, and best ones whose neighbours are read too.
 MOST_COMPARED = 300
 MOST_WITH_NEIGHBOURS = 60
-# The same while a person types: what is asked for changes before they could read many.
+# Lower limits while a person types, because the question changes quickly.
 QUICKLY_COMPARED = 100
 QUICKLY_WITH_NEIGHBOURS = 20
-# A word that stands in one of so many texts, or in fewer, tells enough by itself.
+# A word in at most one of this many texts is specific enough alone.
 RARE = 100
 
-# The end of the keys of what the person said.
+# The end of the keys of user messages.
 OWN_KEY = fulltext.KEY + archive.role_key("user")
 
 Place = Callable[[int], int | None]
@@ -41,10 +40,10 @@ Place = Callable[[int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class FoundText:
-    """A text that answers a question: its id, its mark, and the words that it shares.
+    """A matching text: its id, its score, and the words it shares.
 
-    `cited`: the words that a summary or a preference shares which cites it. `alike`: its likeness
-    with the question, where that was compared.
+    `cited`: shared words of summaries or preferences that cite it. `alike`: its similarity to the
+    question, if compared.
     """
 
     id: int
@@ -56,10 +55,10 @@ class FoundText:
 
 @dataclass(frozen=True, slots=True)
 class TextOrder:
-    """The order in which texts stand beside each other: ids to places and back.
+    """The order of neighbouring texts: maps ids to places and back.
 
-    The texts of a branch have ids that follow each other, so by themselves ids are places. The
-    lines of `summaries` are read whatever their words.
+    Consecutive texts of a branch have consecutive ids, so ids serve as places by default. The lines
+    of `summaries` are read regardless of their words.
     """
 
     place_of: Place = lambda key: key
@@ -69,17 +68,17 @@ class TextOrder:
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """The number of a person's texts, and of those that hold each word."""
+    """The number of a person's texts, and of those that contain each word."""
 
     total: int
     words: Mapping[str, int]
 
     def share(self, word: str) -> float:
-        """Return the share of the texts that hold a word."""
+        """Return the share of texts that contain a word."""
         return self.words.get(word, 0) / max(self.total, 1)
 
     def is_rare(self, word: str) -> bool:
-        """Tell whether a word tells enough by itself."""
+        """Return True if a word is specific enough alone."""
         return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
 
 
@@ -92,11 +91,11 @@ def find(
     alike: TextLikeness | None = None,
     is_quick: bool = False,
 ) -> tuple[list[FoundText], WordCounts]:
-    """Return the texts that answer a question, best first, and the counts they were weighed by.
+    """Return the texts that answer a question, best first, and the word counts for the weights.
 
-    `within` names the owner again: it is what both databases look through. The texts that are most
-    `alike` are compared too, whatever their words, and those that something about the question
-    cites. `is_quick`: fewer are compared.
+    `within` also contains the owner, as the filter of both databases. Texts that are most `alike`,
+    and texts that are cited by matches, are compared regardless of their words. `is_quick`: fewer
+    are compared.
     """
     line = line or TextOrder()
     most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
@@ -126,7 +125,7 @@ def find(
 def with_citations(
     wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder
 ) -> SearchTerms:
-    """Return what is looked for, with how well each cited text is told of elsewhere."""
+    """Return the search terms with the citation score of each text."""
     places = {line.place_of(key): about.mark for key, about in led_to.items()}
     return replace(
         wanted, cited={place: mark for place, mark in places.items() if place is not None}
@@ -134,12 +133,12 @@ def with_citations(
 
 
 def meant(wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None) -> SearchTerms:
-    """Add the likeness of some texts to what is looked for; ids are places there."""
+    """Add the similarity of some texts to the search terms, with ids as places."""
     return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
 
 
 def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
-    """Read how many of a person's texts hold each word of a question."""
+    """Read how many of a person's texts contain each word of a question."""
     words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
     words |= {word for pair in asked.pairs for word in pair}
     rows = SearchCount.objects.filter(owner=owner_id, word__in=words, texts__gt=0)
@@ -150,7 +149,7 @@ def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
 def choose(
     asked: ParsedQuestion, *, within: Within, counts: WordCounts, most: int
 ) -> tuple[SearchTerms, list[int]]:
-    """Return what is looked for, and the texts to compare: those with the rarest words first."""
+    """Return the search terms and the candidates, rarest words first."""
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
     rising = sorted(present, key=lambda word: present[word])
     marks: dict[int, float] = {}
@@ -174,7 +173,7 @@ def choose(
 
 
 def add(marks: dict[int, float], found: Sequence[int], value: float) -> None:
-    """Add the weight of a word to the texts that hold it."""
+    """Add the weight of a word to the texts that contain it."""
     for key in found:
         marks[key] = marks.get(key, 0.0) + value
 
@@ -182,7 +181,7 @@ def add(marks: dict[int, float], found: Sequence[int], value: float) -> None:
 def wanted_of(
     asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
 ) -> SearchTerms:
-    """Return what is looked for, each with its weight."""
+    """Return the search terms with their weights."""
 
     def weigh(stem: str) -> float:
         return weight(counts.words.get(stem, 0), total=counts.total)
@@ -199,7 +198,7 @@ def wanted_of(
 
 
 def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> list[RankedText]:
-    """Read texts, and count in each what is looked for."""
+    """Read texts and count the search terms in each."""
     found = []
     for text in fulltext.texts(keys, with_times=bool(wanted.days)):
         place = line.place_of(text.id)
@@ -222,7 +221,7 @@ def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> 
 def beside(
     best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: SearchTerms, line: TextOrder
 ) -> list[RankedText]:
-    """Read the texts around the best ones that were not read before."""
+    """Read the neighbours of the best texts that were not read before."""
     steps = range(-REACH, REACH + 1)
     near = {text.place + step for text in best for step in steps}
     near -= {text.place for text in read}
@@ -230,16 +229,17 @@ def beside(
     return read_texts(keys, wanted=wanted, line=line)
 
 
-def is_above_floor(asked: ParsedQuestion, found: FoundText, *, counts: WordCounts) -> bool:
-    """Tell whether a text shares two telling words with a question, or a rare one.
+def is_above_floor(
+    asked: ParsedQuestion, found: FoundText, *, telling: Collection[str], counts: WordCounts
+) -> bool:
+    """Return True if a text shares two significant words with a question, or a rare one.
 
-    What is said where it is cited counts as well. What only greets tells nothing.
+    `telling` has the question's significant stems. Words of texts that cite it count as well.
     """
-    telling = telling_of(asked)
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
 
 
 def telling_of(asked: ParsedQuestion) -> set[str]:
-    """Return the stems of a question that tell something; a greeting has none."""
+    """Return the significant stems of a question; a greeting has none."""
     return {word.stem for word in spans(without_greetings(asked.text))} - stops()

@@ -1,12 +1,12 @@
-"""Reads the index over the words, in each database's own way; decides nothing.
+"""Query the word index, in SQLite or PostgreSQL.
 
-SQLite walks the full-text table from its newest text back, so its cost follows what is wanted and
-not the length of a chat. PostgreSQL's index gives all texts of a word at once, and each of them has
-to be fetched: within a stretch of one branch the index is asked part after part from the newest
-back, and for a word in a large share of the texts these themselves are read.
+SQLite reads the full-text table from the newest text backwards, so the cost depends on the limit
+and not on the chat's length. PostgreSQL's index returns all texts of a word at once, and each must
+be fetched. Within an id range of one branch, it is therefore queried part by part from the newest.
+For a frequent word, the texts themselves are read.
 
-Words are letters, digits and marks of letters, so quoting them leaves nothing of a query syntax. A
-key has a sign before it that stands in no word, a full word another.
+Words consist of letters, digits and combining marks, so quoting removes all query syntax. A key
+begins with a sign that no word contains, and a full word with another.
 """
 
 import json
@@ -17,19 +17,20 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-# A stretch of ids, first and last; of one branch.
+# A range of ids of one branch: first and last.
 Stretch = tuple[int, int]
 # A statement and its values.
 Statement = tuple[str, list[Any]]
-# No condition beside the words.
+# No other condition than the words.
 ANY: Statement = ("", [])
 KEY, FULL = "@", "="
-# The most rows of one statement, and the most parts that one is put together from.
+# Maximum rows of one statement, and maximum parts of a statement.
 MOST_VALUES = 500
 MOST_PARTS = 100
-# For a word that stands in one of so many texts, or in more, PostgreSQL reads the texts themselves.
+# PostgreSQL reads the texts themselves for a word in at least one of this many texts.
 COMMON = 10
-# The index names the stretch of so many bits of ids in which a text stands, by what is no word.
+# The index names the block of 2 ** this many ids that contains a text, with a token that is not a
+# word.
 STRETCH_BITS = 12
 INDEXED = (
     "array_to_tsvector(string_to_array(keys || ' ' || words || ' ' || \"full\", ' ')"
@@ -51,10 +52,10 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The texts that are looked through.
+    """The texts to search.
 
-    `keys`: they have all of these; `either`: one of these, if any is given. `stretches`, the newest
-    first: only these ids, all of one chat. `only`: a condition of a text, with an `AND` before it.
+    `keys`: texts have all of these. `either`: texts have one of these, if given. `stretches`,
+    newest first: only these ids, all of one chat. `only`: an SQL condition that begins with `AND`.
     """
 
     keys: Sequence[str]
@@ -66,9 +67,10 @@ class Within:
 def holders(
     word: str, *, within: Within, most: int, share: float = 0.0, is_beginning: bool = False
 ) -> list[int]:
-    """Return the newest texts that hold a word, by their ids, and no more than are wanted.
+    """Return the ids of the newest texts that contain a word, at most `most`.
 
-    `share`: about the share of the texts that hold it. `is_beginning`: words that begin with it.
+    `share`: approximate share of texts that contain it. `is_beginning`: match words that begin with
+    it.
     """
     stretches = within.stretches
     if stretches is None:
@@ -87,7 +89,7 @@ def holders(
 def query(
     word: str, stretch: Stretch | None, *, within: Within, most: int, is_beginning: bool
 ) -> list[int]:
-    """Ask the index once."""
+    """Query the index once."""
     write = sqlite_query if connection.vendor == "sqlite" else postgres_query
     return ids(*write(word, stretch, within, most, is_beginning=is_beginning))
 
@@ -100,9 +102,9 @@ def sqlite_query(
     *,
     is_beginning: bool,
 ) -> Statement:
-    """Write the query of the newest texts of a word.
+    """Write the SQLite query for the newest texts of a word.
 
-    With a condition, CROSS JOIN keeps the order: the word first, then the text of each.
+    With a condition, CROSS JOIN fixes the order: the word index first, then each text.
     """
     match = [f'full:"{word}" *' if is_beginning else f'words:"{word}"']
     match += [f'keys:"{key}"' for key in within.keys]
@@ -139,9 +141,9 @@ def postgres_query(
 def postgres_asks(
     match: str, where: str, given: list[Any], most: int, only: Statement
 ) -> Statement:
-    """Write a query of PostgreSQL's index, the newest texts first.
+    """Write a query of PostgreSQL's index, newest texts first.
 
-    OFFSET 0 keeps the order out of the inner query: for its sake all texts would be read.
+    OFFSET 0 keeps the sort out of the inner query, which would otherwise read all texts.
     """
     return (
         f"SELECT id FROM (SELECT id FROM chats_searchtext WHERE {INDEXED} @@ %s::tsquery"  # noqa: S608  # INDEXED is a constant
@@ -151,7 +153,7 @@ def postgres_asks(
 
 
 def from_newest(word: str, share: float, *, within: Within, most: int) -> Iterator[int]:
-    """Yield the newest texts of a word, in growing parts of the stretches, until enough."""
+    """Yield the newest texts of a word, in growing parts of the ranges, until there are enough."""
     look = looked_through if share * COMMON >= 1 else looked_up
     for first, last in within.stretches or ():
         width = int(1.5 * most / share) + 1
@@ -164,7 +166,7 @@ def from_newest(word: str, share: float, *, within: Within, most: int) -> Iterat
 
 
 def looked_through(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Read the texts of a part."""
+    """Read the texts of a part directly."""
     return ids(
         "SELECT id FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
         f" AND strpos(' ' || words || ' ', %s) > 0{only[0]} ORDER BY id DESC LIMIT %s",
@@ -173,9 +175,10 @@ def looked_through(word: str, part: Stretch, most: int, only: Statement = ANY) -
 
 
 def looked_up(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Ask the index for the texts of a part, which it cuts out by the names of the stretches.
+    """Query the index for the texts of a part, limited by block tokens.
 
-    `id + 0`: by the ids alone PostgreSQL would read the texts and make the words of each anew.
+    `id + 0` prevents PostgreSQL from using the primary key, which would parse the words of every
+    text.
     """
     first, last = (key >> STRETCH_BITS for key in part)
     names = either(f"#{number}" for number in range(first, last + 1))
@@ -184,7 +187,7 @@ def looked_up(word: str, part: Stretch, most: int, only: Statement = ANY) -> lis
 
 
 def either(words: Iterable[str]) -> str:
-    """Write a question for texts with one of the words."""
+    """Write a query for texts with any of the words."""
     return " | ".join(f"'{word}'" for word in words)
 
 
@@ -199,14 +202,14 @@ def listed(numbers: Collection[int]) -> Statement:
     """Write the condition that an id is one of these numbers."""
     if connection.vendor == "sqlite":
         return "IN (SELECT value FROM json_each(%s))", [json.dumps(list(numbers))]
-    # As a text: psycopg looks at each number of a list for what has to be quoted.
+    # As text, because psycopg checks each number of a list for quoting.
     return "= ANY(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"]
 
 
 def texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
-    """Return texts by their ids; `with_times`: their times as such, else as the database has them.
+    """Return texts by id; `with_times` converts their times, otherwise they are raw.
 
-    Django's own rows take as long again as the whole search, and most of it for the times.
+    Django model rows take as long as the whole search, mostly for converting times.
     """
     if not keys:
         return []
@@ -225,7 +228,7 @@ def texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
 
 
 def count(owner_id: int, words: Mapping[str, int]) -> None:
-    """Add to the numbers of a person's texts in which words stand; drop what stands in none."""
+    """Add to the number of a person's texts per word; delete counts that reach zero."""
     rows = sorted(words.items())
     with connection.cursor() as cursor:
         for start in range(0, len(rows), MOST_VALUES):

@@ -1,4 +1,4 @@
-"""Finds the places of a question's words in a text, and the part of it to show: pure."""
+"""Find the matches of a question in a text, and the excerpt to show."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from chats.memory.question import ParsedQuestion
 from chats.memory.words import Word, spans
 
 Mark = tuple[int, int]
-# The characters of a text that are shown, and how many of them stand before its first mark.
+# Characters of an excerpt, and how many of them precede the first match.
 SHOWN = 260
 BEFORE = 70
 
 
 def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
-    """Return the places in a text at which words of the question stand, none over another."""
+    """Return the places in a text that match words of the question, without overlaps."""
 
     def is_asked(word: Word) -> bool:
         begins = asked.beginning and word.full.startswith(asked.beginning)
@@ -28,19 +28,19 @@ def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
 
 
 def around(text: str, marks: Sequence[Mark]) -> Mark:
-    """Return the part of a text around the first mark, or its beginning without one."""
+    """Return the excerpt around the first match, or the beginning of the text without one."""
     first = marks[0][0] if marks else 0
     start = max(first - BEFORE, 0)
     if start:
-        # Never in the middle of a word, as far as the script has spaces.
+        # Start at a word boundary if the script has spaces.
         start = text.find(" ", start, first) + 1 or start
     return start, min(start + SHOWN, len(text))
 
 
 def pieces(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, bool]]:
-    """Cut a part of a text where a mark begins and ends: (text, whether it is marked).
+    """Split an excerpt into pieces (text, is_match).
 
-    In one line, with dots where the text goes on.
+    White space becomes single-line, and an ellipsis marks omitted text.
     """
     start, end = part
     found: list[tuple[str, bool]] = [("… ", False)] if start else []
@@ -58,7 +58,7 @@ def pieces(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, b
 
 
 def in_a_line(text: str) -> str:
-    """Return the text with a space in place of each white space, its ends kept."""
+    """Return the text with each white space character replaced by a space; ends are kept."""
     inner = " ".join(text.split())
     if not inner:
         return " " * bool(text)

@@ -1,4 +1,4 @@
-"""The likeness of texts with a question, as the search uses it, whoever computes it."""
+"""Interfaces for comparing texts with a question by embedding."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
@@ -7,34 +7,34 @@ from chats.memory import nearest
 
 
 class TextLikeness(Protocol):
-    """The likeness of texts: the nearest ones, and the floor that random ones stay below."""
+    """Similarities of texts: the nearest ones, and the floor that random texts rarely reach."""
 
     @property
     def nearest(self) -> Mapping[int, float]:
-        """The most alike, by their ids."""
+        """The most similar texts by id."""
         ...
 
     @property
     def floor(self) -> float:
-        """The likeness that two texts taken at random hardly ever have."""
+        """The similarity that two random texts rarely exceed."""
         ...
 
     def of(self, ids: Collection[int]) -> Mapping[int, float]:
-        """Return the likeness of those of some texts that have a vector."""
+        """Return the similarity of the given texts that have a vector."""
         ...
 
     def scaled(self, ids: Collection[int]) -> Mapping[int, float]:
-        """Return it from 0, that of all texts on average, to 1, that of the best."""
+        """Return similarities scaled from 0 (average of all texts) to 1 (best text)."""
         ...
 
 
 class Look(Protocol):
-    """Compares one question with the texts of a person."""
+    """Compares one question with a person's texts."""
 
     def __call__(
         self, *, owner_id: int, places: Collection[int] | None, without: Collection[int]
     ) -> TextLikeness | None:
-        """Return their likeness; None if that took too long."""
+        """Return the similarities; None on timeout."""
         ...
 
 
@@ -47,7 +47,7 @@ def look(
     places: Collection[int] | None,
     without: Collection[int],
 ) -> TextLikeness | None:
-    """Compare a question's vector with those of a person's texts until a moment."""
+    """Compare a question's vector with a person's texts, until a deadline."""
     return nearest.compare(
         question,
         space_id=space_id,

@@ -1,8 +1,8 @@
-"""Compares vectors: the only module that knows NumPy, which is an extra.
+"""Compare vectors with NumPy, an optional dependency. No other module imports it.
 
-It is imported with the first comparison, in a worker. The vectors of a person stay in this
-process's memory for the next question, at most so many of them altogether; reading them stops where
-its time is over and goes on with the next question.
+NumPy is imported in a worker at the first comparison. A person's vectors stay in this process's
+memory for the next question, up to a total limit. Reading them stops at the deadline and continues
+with the next question.
 """
 
 import importlib
@@ -25,27 +25,26 @@ from chats.models.search import SEQ_BITS
 if TYPE_CHECKING:
     import numpy as np
 
-# Of one person; and the bytes of all of them, in single precision, that stay in memory.
+# Maximum vectors of a person, and bytes of all cached vectors in single precision.
 MOST_VECTORS = 200_000
 MOST_BYTES = 256 << 20
-# Rows read before the clock is looked at.
+# Rows read between two checks of the deadline.
 BLOCK = 2_000
-# The texts that vectors alone choose.
+# Maximum texts selected by vectors alone.
 MOST_NEAREST = 60
-# Two texts of a person taken at random are so alike; a text has to be more so. Of fewer texts
-# nothing is known.
+# Number of random pairs, and their quantile, that define the similarity floor. With fewer texts
+# there is no floor.
 PAIRS, FLOOR_SHARE, FEWEST = 200, 0.99, 50
-# Texts so alike are the same.
+# Texts with at least this similarity count as identical.
 SAME = 0.995
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionLikeness:
-    """The likeness of a person's texts with a question.
+    """The similarity of a person's texts with a question.
 
-    `nearest`: the most alike, by their ids. `usual` is that of all texts with the question on
-    average, `floor` what hardly any two texts taken at random reach; 0, and above 1, where there
-    are too few texts to tell.
+    `nearest`: the most similar by id. `usual`: the average over all texts. `floor`: a value that
+    random pairs of texts rarely reach. With too few texts, they are 0 and above 1.
     """
 
     nearest: Mapping[int, float]
@@ -55,7 +54,7 @@ class QuestionLikeness:
     marks: Any = field(repr=False)
 
     def of(self, ids: Collection[int]) -> dict[int, float]:
-        """Return the likeness of those of some texts that have a vector."""
+        """Return the similarity of the given texts that have a vector."""
         known = dict.fromkeys(ids)
         at = numpy().isin(self.ids, list(known)).nonzero()[0]
         found: dict[int, float] = {}
@@ -65,7 +64,7 @@ class QuestionLikeness:
         return found
 
     def scaled(self, ids: Collection[int]) -> dict[int, float]:
-        """Return the likeness of some texts from 0, the usual one, to 1, that of the best."""
+        """Return similarities scaled from 0 (usual) to 1 (best)."""
         best = max(self.nearest.values(), default=self.usual)
         width = best - self.usual
         if width <= 0:
@@ -74,7 +73,7 @@ class QuestionLikeness:
 
 
 def is_installed() -> bool:
-    """Tell whether vectors can be compared here; nothing is imported for it."""
+    """Return True if NumPy is installed, without importing it."""
     return find_spec("numpy") is not None and missing_library() is None
 
 
@@ -86,16 +85,16 @@ def missing_library() -> native.MissingLibrary | None:
 
 @cache
 def numpy() -> Any:
-    """Import NumPy, to compute in one thread: several wait for each other on a busy machine.
+    """Import NumPy for one thread; on a busy machine, several threads wait for each other.
 
-    Measured with 100,000 vectors: 114 ms of processor in two threads, 21 ms in one.
+    Measured with 100,000 vectors: 114 ms of processor time in two threads, 21 ms in one.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return importlib.import_module("numpy")
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector of length 1 in half precision, as it is stored."""
+    """Return a vector normalised to length 1, in half precision, as stored."""
     np = numpy()
     row = np.asarray(vector, dtype=np.float64)
     return bytes((row / np.linalg.norm(row)).astype("<f2").tobytes())
@@ -103,9 +102,9 @@ def packed(vector: Sequence[float]) -> bytes:
 
 @dataclass(slots=True)
 class Matrix:
-    """The vectors of a person that were read: ids of texts, rows of numbers.
+    """A person's vectors in memory: text ids and rows of numbers.
 
-    `newest` and `oldest` are the ids of the rows between which everything was read.
+    All rows between the ids `oldest` and `newest` have been read.
     """
 
     ids: "list[np.ndarray[Any, Any]]" = field(default_factory=list)
@@ -117,11 +116,11 @@ class Matrix:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
         return sum(block.nbytes for block in self.rows)
 
     def add(self, found: Sequence[tuple[int, int, bytes]]) -> None:
-        """Take in rows: number, text, vector."""
+        """Add rows of number, text and vector."""
         np = numpy()
         numbers = [row[0] for row in found]
         self.newest = max(self.newest, *numbers)
@@ -134,14 +133,14 @@ class Matrix:
 
 
 class Matrices:
-    """The vectors that this process keeps, those of the last questions."""
+    """The cache of this process: vectors of the most recent questions' owners."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.kept: OrderedDict[tuple[int, int], Matrix] = OrderedDict()
 
     def read(self, space_id: int, owner_id: int, *, give_up: float) -> Matrix | None:
-        """Return the vectors of a person; None if they could not be read in time."""
+        """Return a person's vectors; None if the deadline passes."""
         key = (space_id, owner_id)
         with self.lock:
             matrix = self.kept.pop(key, None) or Matrix()
@@ -158,7 +157,7 @@ class Matrices:
         return matrix if matrix.is_whole else None
 
     def fill(self, matrix: Matrix, space_id: int, owner_id: int, *, give_up: float) -> None:
-        """Read what is new, then what is older, until the time is over."""
+        """Read newer rows, then older ones, until the deadline."""
         for way in ("newer", "older"):
             if way == "newer" and not matrix.number:
                 continue
@@ -177,7 +176,7 @@ class Matrices:
 def blocks(
     matrix: Matrix, space_id: int, owner_id: int, *, way: str
 ) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Yield stored vectors: the newer ones ascending, the older ones descending."""
+    """Yield stored vectors: newer ones ascending, older ones descending."""
     while True:
         values = [space_id, owner_id]
         between = ""
@@ -186,7 +185,7 @@ def blocks(
         elif matrix.oldest is not None:
             between, values = " AND id < %s", [*values, matrix.oldest]
         order = "id" if way == "newer" else "id DESC"
-        # SQLite would walk through the rows of everybody, because they lie in this order.
+        # Without the hint, SQLite scans everyone's rows, because they are stored in id order.
         by = " INDEXED BY vector_of_person" if connection.vendor == "sqlite" else ""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -212,11 +211,10 @@ def compare(
     without: Collection[int],
     give_up: float,
 ) -> QuestionLikeness | None:
-    """Compare a question with all texts of a person; None if that took too long.
+    """Compare a question with all texts of a person; None on timeout.
 
-    `places` numbers the branches that are looked through, all without one; `without` are texts that
-    are not chosen. `give_up` is a moment of the monotonic clock. Raises ValueError for a question
-    of another length.
+    `places`: the branches to search; None for all. `without`: texts to skip. `give_up`: a deadline
+    of the monotonic clock. Raises ValueError for a question of another length.
     """
     np = numpy()
     matrix = KEPT.read(space_id, owner_id, give_up=give_up)
@@ -244,7 +242,7 @@ def compare(
 
 
 def floor_of(matrix: Matrix) -> float:
-    """Return how alike nearly all random pairs of a person's texts are at most."""
+    """Return the similarity that nearly all random pairs of a person's texts stay below."""
     np = numpy()
     if matrix.number < FEWEST:
         return 2.0
@@ -256,6 +254,6 @@ def floor_of(matrix: Matrix) -> float:
         return matrix.rows[block][place - (ends[block] - len(matrix.rows[block]))]
 
     pairs = [float(at(one) @ at(other)) for one, other in chosen.tolist()]
-    # The same words again ("Thanks.") tell nothing of how alike different texts are.
+    # Repeated texts ("Thanks.") say nothing about the similarity of different texts.
     alike = [mark for mark in pairs if mark < SAME]
     return float(np.quantile(alike, FLOOR_SHARE)) if alike else 2.0

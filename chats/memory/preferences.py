@@ -1,7 +1,7 @@
-"""A person's memory: what they agreed to, what they wrote, and what is kept of them.
+"""A person's memory: their consent, instructions and preferences.
 
-The owner is an argument of every function, and each row is asked for with them: nobody's rows can
-be reached by an id alone. The row of their settings is the lock under which rows change.
+Every function takes the owner and filters by it, so an id alone gives no access. The row of the
+person's settings is the lock for changes.
 """
 
 import unicodedata
@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.ground.seals import commitment
@@ -26,7 +27,7 @@ from chats.models import (
     Preference,
     PreferenceEvidence,
 )
-from chats.record import holds
+from chats.record import holds, kept_texts
 from chats.record.holds import UnderHold
 from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
@@ -35,37 +36,39 @@ from contextpolicy.engine import names
 LONGEST_INSTRUCTIONS = 2_000
 MOST_PREFERENCES = 300
 MOST_EVIDENCE = 50
-# In percent: what was told at first, and by how much each further time raises it.
+# In percent: initial confidence of a stated preference, increase per repetition, and maximum.
 TOLD_CONFIDENCE = 80
 AGAIN = 5
 HIGHEST = 99
-# Of the person themselves, wherever they write; other slots belong to the folder of their chat.
+# Slots that apply to the person everywhere; others belong to the folder of their chat.
 OF_THE_PERSON = frozenset({"name", "place", "job", "diet", "timezone"})
 SLOTS = tuple(Preference.Slot.values)
 
 
 class NoConsent(Refusal):
-    """The person has not agreed that anything is kept of them."""
+    """The person has not agreed to memory."""
 
     code = "memory_off"
     status = 409
-    sentence = "Memory is off. Turn it on under Settings, Memory."
+    sentence = gettext_noop("Memory is off. Turn it on under Settings, Memory.")
 
 
 class TooManyPreferences(Refusal):
-    """The person has as many preferences as can be kept."""
+    """The person has reached the limit of preferences."""
 
     code = "preferences_full"
     status = 409
-    sentence = "You have {limit:,} preferences and cannot add another. Delete some first."
+    sentence = gettext_noop(
+        "You have reached the limit of {limit:,} preferences. Delete some first."
+    )
 
 
 class PreferenceInvalid(Refusal):
-    """The text is empty, too long, has a line end, or cannot be stored."""
+    """The text is empty, too long, has a line break, or cannot be stored."""
 
     code = "preference_invalid"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "A preference has 1 to {limit} characters in one line. Control characters and direction"
         " overrides are not allowed."
     )
@@ -73,60 +76,62 @@ class PreferenceInvalid(Refusal):
 
 
 class UnknownSlot(Refusal):
-    """There is no such kind of preference."""
+    """The slot does not exist."""
 
     code = "unknown_slot"
     status = 422
-    sentence = "There is no kind of preference called “{slot}”. Use one of {slots}."
+    sentence = gettext_noop("“{slot}” is not a kind of preference. Use one of {slots}.")
     param = "slot"
 
 
 class InstructionsTooLong(Refusal):
-    """The instructions are over their limit. Refused, never cut."""
+    """The instructions exceed their limit. They are never truncated."""
 
     code = "too_long"
     status = 422
-    sentence = (
-        "Your instructions have {length:,} characters; {limit:,} are allowed. Shorten them by"
+    sentence = gettext_noop(
+        "Your instructions have {length:,} characters. The limit is {limit:,}. Shorten them by"
         " {over:,}."
     )
     param = "instructions"
 
 
 class InvalidInstructions(Refusal):
-    """The instructions have a character that no store keeps."""
+    """The instructions contain a character that cannot be stored."""
 
     code = "invalid_character"
     status = 422
-    sentence = "The instructions have a character that cannot be stored, at position {position}."
+    sentence = gettext_noop(
+        "The instructions have a character that cannot be stored, at position {position}."
+    )
     param = "instructions"
 
 
 def settings_of(owner_id: int) -> MemorySettings:
-    """Return a person's settings; those of a person who never had any are not stored."""
+    """Return a person's settings, or unsaved defaults."""
     found = MemorySettings.objects.filter(owner=owner_id).first()
     return found or MemorySettings(owner_id=owner_id)
 
 
 def locked(owner_id: int) -> MemorySettings:
-    """Return a person's settings, locked for the transaction; made where there are none."""
+    """Return a person's settings, locked for the transaction and created if missing."""
     return stored_settings(owner_id).select_for_update().get()
 
 
 def stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
-    """Return a person's settings as stored; made where there are none."""
+    """Return a person's stored settings, created if missing."""
     MemorySettings.objects.get_or_create(owner_id=owner_id)
     return MemorySettings.objects.filter(owner=owner_id)
 
 
 def is_noting(settings: MemorySettings) -> bool:
-    """Tell whether something may be noted of the person."""
+    """Return True if preferences of the person may be noted."""
     return settings.consented_at is not None and not settings.paused
 
 
 @transaction.atomic
 def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySettings:
-    """Store what a person wrote for all of their chats; an empty text takes it away.
+    """Store a person's instructions for all chats; an empty text removes them.
 
     Raises `InstructionsTooLong` and `InvalidInstructions`.
     """
@@ -138,6 +143,8 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
     row = locked(owner_id)
     if row.instructions != text:
         data = {"from_characters": len(row.instructions), "to_characters": len(text)}
+        actor = f"user:{owner_id}"
+        kept_texts.keep_of_person(owner_id, row.instructions, actor=actor, now=now)
         row.instructions = text
         row.save(update_fields=["instructions"])
         record_change("memory.instructions_changed", owner_id=owner_id, now=now, data=data)
@@ -146,7 +153,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
 
 @transaction.atomic
 def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
-    """Turn a person's memory on or off. What is kept stays until they delete it."""
+    """Turn a person's memory on or off. Saved preferences stay until they are deleted."""
     row = locked(owner_id)
     if (row.consented_at is not None) != agrees:
         row.consented_at, row.paused, row.inferring_since = (now if agrees else None), False, None
@@ -158,13 +165,13 @@ def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings
 
 
 def is_inferring(settings: MemorySettings) -> bool:
-    """Tell whether a model may read what the person says, and propose preferences."""
+    """Return True if a model may read the person's messages and suggest preferences."""
     return is_noting(settings) and settings.inferring_since is not None
 
 
 @transaction.atomic
 def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
-    """Let a model propose preferences of what the person says from now on, or no longer.
+    """Turn suggestions from the person's future messages on or off.
 
     Raises `NoConsent`.
     """
@@ -181,7 +188,7 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 
 @transaction.atomic
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
-    """Pause a person's memory, or go on with it: meanwhile nothing is noted and nothing is sent."""
+    """Pause or resume a person's memory. While paused, nothing is noted or sent."""
     row = locked(owner_id)
     if row.paused != paused:
         row.paused = paused
@@ -191,7 +198,7 @@ def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
 
 
 def living(owner_id: int) -> QuerySet[Preference]:
-    """Return a person's preferences, but not those whose evidence lies in deleted chats alone."""
+    """Return a person's preferences, except those with evidence in deleted chats only."""
     alive = PreferenceEvidence.objects.filter(
         preference=OuterRef("pk"), message__branch__chat__deleted_at=None
     )
@@ -200,7 +207,7 @@ def living(owner_id: int) -> QuerySet[Preference]:
 
 
 def listed(owner_id: int) -> list[Preference]:
-    """Return a person's preferences by slot, each with its evidence; what is in use first."""
+    """Return a person's preferences with evidence: active ones first, then by slot."""
     rows = (
         living(owner_id)
         .select_related("folder")
@@ -211,12 +218,12 @@ def listed(owner_id: int) -> list[Preference]:
 
 
 def place_of(row: Preference) -> tuple[int, datetime, str]:
-    """Return where a preference stands among others: by slot, then by age."""
+    """Return the sort key of a preference: by slot, then by age."""
     return SLOTS.index(row.slot), row.learned_at, str(row.pk)
 
 
 def preference_for(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
-    """Return a preference, if it is the person's. Raises `NotFound`."""
+    """Return a preference if it belongs to the person. Raises `NotFound`."""
     row = Preference.objects.filter(owner=owner_id, pk=preference_id).first()
     if row is None:
         raise NotFound
@@ -227,9 +234,9 @@ def preference_for(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
 def write(
     *, owner_id: int, slot: str, text: str, now: datetime, folder: Folder | None = None
 ) -> Preference:
-    """Store a preference in the person's own words; it takes the place of what is in its slot.
+    """Save a preference written by the person. It replaces the one in its slot.
 
-    `folder` is their own. Raises `NoConsent`, `UnknownSlot`, `PreferenceInvalid` and
+    `folder` must be their own. Raises `NoConsent`, `UnknownSlot`, `PreferenceInvalid` and
     `TooManyPreferences`.
     """
     text = check(slot=slot, text=text)
@@ -258,7 +265,7 @@ def write(
 
 @transaction.atomic
 def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime) -> Preference:
-    """Put a preference in other words: a new row, written by the person, closes the old one.
+    """Change the text of a preference: a new row, written by the person, replaces the old one.
 
     Raises `NotFound`, `NoConsent`, `PreferenceInvalid` and `TooManyPreferences`.
     """
@@ -290,7 +297,7 @@ def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
 
 @transaction.atomic
 def accept(*, owner_id: int, preference_id: uuid.UUID, now: datetime) -> Preference:
-    """Let a proposed preference count. Raises `NotFound` and `NoConsent`."""
+    """Activate a suggested preference. Raises `NotFound` and `NoConsent`."""
     settings = locked(owner_id)
     row = preference_for(owner_id=owner_id, preference_id=preference_id)
     if settings.consented_at is None:
@@ -306,10 +313,10 @@ def accept(*, owner_id: int, preference_id: uuid.UUID, now: datetime) -> Prefere
 def delete(
     *, owner_id: int, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> list[Preference]:
-    """Delete a preference; it is not learned again until the person writes it.
+    """Delete a preference. It is not learned again until the person writes it.
 
-    Its words stay in no row; a keyed hash knows them again. `reopen`: what it had closed is in use
-    again, as if it had never been noted. Returns what was deleted, for copies of it elsewhere.
+    Its text is deleted, and a keyed hash recognises it later. `reopen`: preferences that it
+    replaced become active again. Returns the deleted ones, so that copies elsewhere can be removed.
     Raises `NotFound` and `UnderHold`.
     """
     settings = locked(owner_id)
@@ -322,7 +329,7 @@ def delete(
 
 
 def check_free(rows: Iterable[Preference], *, now: datetime) -> None:
-    """Raise `UnderHold` where a hold covers a preference's person, or a chat that it is from."""
+    """Raise `UnderHold` if a hold covers a preference's owner or one of its chats."""
     for row in rows:
         evidence = PreferenceEvidence.objects.filter(preference=row)
         chats = evidence.values_list("message__branch__chat", flat=True)
@@ -330,7 +337,7 @@ def check_free(rows: Iterable[Preference], *, now: datetime) -> None:
 
 
 def put_aside(row: Preference, *, now: datetime) -> None:
-    """Take a held preference out of use and keep the wish to erase it.
+    """Deactivate a held preference and store a pending erasure.
 
     It is not learned again. Runs in the caller's transaction.
     """
@@ -342,9 +349,9 @@ def put_aside(row: Preference, *, now: datetime) -> None:
 
 
 def put_aside_in(folder: Folder, *, now: datetime) -> None:
-    """Keep the held preferences of a folder that is about to go, out of use and in no folder.
+    """Deactivate the held preferences of a folder before its deletion, and remove their folder.
 
-    The others go with it. Runs in the caller's transaction.
+    The others are deleted with it. Runs in the caller's transaction.
     """
     for row in Preference.objects.filter(folder=folder):
         try:
@@ -358,11 +365,11 @@ def put_aside_in(folder: Folder, *, now: datetime) -> None:
 def note(
     told: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
 ) -> list[Preference]:
-    """Keep what a person told in a message of their own, in the caller's transaction.
+    """Save preferences that a person stated in a message, in the caller's transaction.
 
-    Returns the rows that it made or confirmed. What was deleted, what is no literal part of the
-    message, and what is over a limit is left out. A row that the person wrote is not replaced: then
-    the new one is proposed.
+    Returns the created or confirmed rows. Skips deleted preferences, texts that are not literal
+    parts of the message, and those over a limit. A preference that the person wrote is not
+    replaced: the new one is suggested instead.
     """
     if not told:
         return []
@@ -381,10 +388,10 @@ def note(
 def withdraw(
     texts: Sequence[str], *, message: Message, owner_id: int, now: datetime
 ) -> list[Preference]:
-    """Take preferences out of use that a person asks to forget, in the caller's transaction.
+    """Deactivate preferences that a person asks to forget, in the caller's transaction.
 
-    A text names a preference if it says the same, or if all words of the one are in the other.
-    Returns the rows that are no longer used; their page still lists them as superseded.
+    A text matches a preference if it says the same, or if all words of one are in the other.
+    Returns the deactivated rows; the page still lists them as superseded.
     """
     if not texts or not is_noting(locked(owner_id)):
         return []
@@ -400,7 +407,7 @@ def withdraw(
 
 
 def is_named(said: str, text: str) -> bool:
-    """Return True if what a person said names a preference by its words."""
+    """Return True if a text matches a preference by its words."""
     one, other = folded(said), folded(text)
     if other in one:
         return True
@@ -417,7 +424,7 @@ def _noted(
     folder_id: Any,
     now: datetime,
 ) -> Preference | None:
-    """Keep one thing told, or confirm it where it is known already."""
+    """Save one stated preference, or confirm it if it is known."""
     digest = digest_of(told.text, settings=settings)
     forgotten = ForgottenPreference.objects.filter(owner=owner_id, digest=digest)
     if not is_span(told, text=message.text) or is_secret(told.text) or forgotten.exists():
@@ -443,7 +450,7 @@ def _noted(
     closes = current_beside(row).filter(has_one_value(row))
     newer = closes.filter(valid_from__gt=row.valid_from).first()
     if newer is not None:
-        # Said before what is in use now, and read after it: it closes nothing.
+        # Stated earlier than the active one, but read later: it replaces nothing.
         row.status, row.superseded_by = Preference.Status.SUPERSEDED, newer
         row.valid_to, row.closed_at = newer.valid_from, now
         row.save(force_insert=True)
@@ -460,7 +467,7 @@ def _noted(
 
 
 def confirm(row: Preference, *, told: Telling, message: Message, now: datetime) -> Preference:
-    """Give a preference that is said again one more evidence, which raises its confidence."""
+    """Add evidence to a repeated preference, which raises its confidence."""
     if give(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
@@ -473,10 +480,10 @@ def confirm(row: Preference, *, told: Telling, message: Message, now: datetime) 
 
 
 def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
-    """Take the evidence of messages away, in the caller's transaction.
+    """Remove the evidence of messages, in the caller's transaction.
 
-    What nobody wrote and has no evidence left is deleted, and what it had closed is in use again.
-    Returns what was deleted, for copies of it elsewhere.
+    Preferences that no person wrote are deleted without evidence, and those they replaced become
+    active again. Returns the deleted ones, so that copies elsewhere can be removed.
     """
     gone = PreferenceEvidence.objects.filter(message__in=messages)
     ids = list(gone.values_list("preference", flat=True).distinct())
@@ -491,7 +498,7 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 
 
 def remove(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
-    """Delete rows of locked people; `reopen`: what each had closed is in use again."""
+    """Delete rows of locked people; `reopen`: preferences they replaced become active again."""
     removed = list(rows)
     ids = [row.pk for row in removed]
     closed = list(Preference.objects.filter(superseded_by__in=ids).exclude(pk__in=ids))
@@ -505,7 +512,7 @@ def remove(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
 
 
 def exported(owner_id: int) -> dict[str, Any]:
-    """Return everything that is kept of a person, JSON-ready."""
+    """Return all memory of a person as JSON data."""
     settings = settings_of(owner_id)
     return {
         "instructions": settings.instructions,
@@ -517,7 +524,7 @@ def exported(owner_id: int) -> dict[str, Any]:
 
 
 def shown(row: Preference) -> dict[str, Any]:
-    """Return one preference, JSON-ready, with the places it was taken from."""
+    """Return one preference with its sources as JSON data."""
     return {
         "id": str(row.pk),
         "slot": row.slot,
@@ -542,18 +549,18 @@ def shown(row: Preference) -> dict[str, Any]:
 
 
 def digest_of(text: str, *, settings: MemorySettings) -> str:
-    """Return the keyed hash by which a deleted preference is known again."""
+    """Return the keyed hash that recognises a deleted preference."""
     return commitment(folded(text), salt=settings.salt)
 
 
 def folded(text: str) -> str:
-    """Return a text as two that say the same are compared: whatever its case, width and spaces."""
+    """Return a text normalised for comparison, without differences in case, width and spaces."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(plain.split()).rstrip(".!,;。！")
 
 
 def check(*, slot: str, text: str) -> str:
-    """Return the text without the space around it. Raises `UnknownSlot`, `PreferenceInvalid`."""
+    """Return the text without surrounding spaces. Raises `UnknownSlot`, `PreferenceInvalid`."""
     if slot not in SLOTS:
         raise UnknownSlot(slot=slot[:40], slots=", ".join(SLOTS))
     text = text.strip()
@@ -563,13 +570,13 @@ def check(*, slot: str, text: str) -> str:
 
 
 def check_room(owner_id: int) -> None:
-    """Raise `TooManyPreferences` for a person who has as many as can be kept."""
+    """Raise `TooManyPreferences` if a person has reached the limit."""
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         raise TooManyPreferences(limit=MOST_PREFERENCES)
 
 
 def current_beside(row: Preference) -> QuerySet[Preference]:
-    """Return what is in use in the row's slot and scope."""
+    """Return the active preferences in the row's slot and scope."""
     return Preference.objects.filter(
         owner=row.owner_id,
         folder=row.folder_id,
@@ -579,12 +586,12 @@ def current_beside(row: Preference) -> QuerySet[Preference]:
 
 
 def has_one_value(row: Preference) -> Q:
-    """Return which of the rows in a slot a new one closes: all of them, or no notes."""
+    """Return which rows of a slot a new one replaces: all, but never notes."""
     return Q(pk__in=[]) if row.slot == Preference.Slot.NOTE else Q()
 
 
 def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
-    """Store a row that is in use, and close what it takes the place of."""
+    """Save an active row, and close those it replaces."""
     closed = list(closes.values_list("pk", flat=True))
     rows = Preference.objects.filter(pk__in=closed)
     rows.update(
@@ -595,7 +602,7 @@ def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
 
 
 def give(row: Preference, *, told: Telling, message: Message) -> bool:
-    """Add an evidence; return False if the row has it already, or as many as can be kept."""
+    """Add evidence; return False if the row has it already or has reached the limit."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False
     _, is_new = PreferenceEvidence.objects.get_or_create(
@@ -605,7 +612,7 @@ def give(row: Preference, *, told: Telling, message: Message) -> bool:
 
 
 def _drop_proposed(row: Preference, *, now: datetime) -> None:
-    """Delete a proposed preference that was put in other words; put it aside while it is held."""
+    """Delete a suggestion that was reworded; deactivate it if it is held."""
     try:
         check_free([row], now=now)
     except UnderHold:
@@ -615,20 +622,20 @@ def _drop_proposed(row: Preference, *, now: datetime) -> None:
 
 
 def _forget_text(settings: MemorySettings, text: str) -> None:
-    """Know a text again by a keyed hash, so that it is not learned once more."""
+    """Store a keyed hash of a text, so that it is not learned again."""
     ForgottenPreference.objects.get_or_create(
         owner_id=settings.owner_id, digest=digest_of(text, settings=settings)
     )
 
 
 def _remember(settings: MemorySettings, *, text: str) -> None:
-    """Forget that a text was deleted once: the person writes it themselves now."""
+    """Remove the hash of a deleted text, because the person now writes it."""
     digest = digest_of(text, settings=settings)
     ForgottenPreference.objects.filter(owner=settings.owner_id, digest=digest).delete()
 
 
 def data_of(row: Preference) -> dict[str, Any]:
-    """Return what the ledger says of a preference: never its text."""
+    """Return the ledger data of a preference, without its text."""
     return {
         "preference": str(row.pk),
         "slot": row.slot,
@@ -645,7 +652,7 @@ def record_change(
     data: Mapping[str, Any] | None = None,
     message: Message | None = None,
 ) -> None:
-    """Record a change: a note in its chat's chain, an act of the person in the instance's."""
+    """Record a change: notes in the chat's chain, a person's actions in the instance's."""
     ledger.record(
         event,
         actor="worker" if message else f"user:{owner_id}",

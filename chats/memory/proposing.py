@@ -1,8 +1,8 @@
-"""Keeps what a model proposes of a person, after it was judged; the person decides.
+"""Save preferences that a model inferred, after their check. The person decides.
 
-What was inferred takes the place of nothing that was told or written. It is proposed until it is
-accepted, or until a second chat says it again where its slot is free. Rows change under the same
-lock as those of `preferences`.
+An inferred preference never replaces a stated or written one. It is a suggestion until it is
+accepted, or until a second chat confirms it while its slot is free. Rows change under the lock of
+`preferences`.
 """
 
 import uuid
@@ -28,7 +28,7 @@ from chats.memory.told import Telling
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
 
 CONFIDENCE = 60
-# Open suggestions of a person: with one more, the oldest is closed.
+# Maximum open suggestions of a person; another one closes the oldest.
 MOST_PROPOSED = 30
 ENOUGH_CHATS = 2
 
@@ -41,10 +41,10 @@ def propose(
     folder_id: uuid.UUID | None,
     now: datetime,
 ) -> Counter[str]:
-    """Keep what may be kept of an answer, in the caller's transaction; count what became of each.
+    """Save the valid proposals of a response, in the caller's transaction; count the results.
 
-    `read` are the person's messages as they were numbered, as they are now: what was withdrawn
-    since is left out.
+    `read`: the person's messages as numbered, in their current state. Messages withdrawn since are
+    skipped.
     """
     told: Counter[str] = Counter()
     settings = preferences.locked(owner_id)
@@ -72,7 +72,7 @@ def _kept(
     folder_id: uuid.UUID | None,
     now: datetime,
 ) -> str:
-    """Keep one thing, or confirm it where it is known; return what became of it."""
+    """Save one suggestion, or confirm it if it is known; return the result."""
     owner_id = settings.owner_id
     digest = digest_of(place.text, settings=settings)
     if ForgottenPreference.objects.filter(owner=owner_id, digest=digest).exists():
@@ -106,9 +106,9 @@ def _kept(
 
 
 def expire_oldest(owner_id: int, *, now: datetime) -> None:
-    """Close the oldest suggestions, so that with a new one at most `MOST_PROPOSED` are open.
+    """Close the oldest suggestions, so that at most `MOST_PROPOSED` are open after adding one.
 
-    Suggestions that nobody decides on must not keep newer ones out.
+    Undecided suggestions must not block newer ones.
     """
     open_ones = Preference.objects.filter(
         owner=owner_id, status=Preference.Status.PROPOSED, kind=Preference.Kind.INFERRED
@@ -120,7 +120,7 @@ def expire_oldest(owner_id: int, *, now: datetime) -> None:
 
 
 def _known(row: Preference) -> Preference | None:
-    """Return what is in use or proposed in the row's slot and scope and says the same."""
+    """Return an active or suggested preference with the same slot, scope and content."""
     rows = Preference.objects.filter(
         owner=row.owner_id, folder=row.folder_id, slot=row.slot, closed_at=None
     )
@@ -131,7 +131,7 @@ def _known(row: Preference) -> Preference | None:
 
 
 def _counts_now(row: Preference, *, message: Message, now: datetime) -> bool:
-    """Take a proposal into use that a second chat says, where its slot is free; tell whether."""
+    """Activate a suggestion that a second chat confirms if its slot is free; return True if so."""
     is_waiting = (row.status, row.kind) == (Preference.Status.PROPOSED, Preference.Kind.INFERRED)
     alive = row.evidence.filter(message__branch__chat__deleted_at=None)
     chats = set(alive.values_list("message__branch__chat", flat=True))

@@ -1,4 +1,4 @@
-"""Reads a question: the words that are looked for, the days that it names, what is ignored."""
+"""Parse a question: the words to search, the dates it mentions, and words to ignore."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,24 +9,43 @@ from itertools import pairwise
 from chats.memory.days import Range, days_named
 from chats.memory.words import Word, spans, stops
 
-# The characters and the telling words that are read of one question.
+# Maximum characters and significant words of a question.
 MOST_CHARACTERS = 2_000
 MOST_WORDS = 32
-# With the parts of camelCase and the pieces of scripts without spaces.
+# Maximum including parts of camelCase words and pieces of scripts without spaces.
 MOST_PIECES = 128
-# A beginning is looked for from so many characters on; of Thai, whose words are pieces of three,
-# from two.
+# Minimum characters of a prefix; two pieces for Thai, whose pieces have three characters.
 SHORTEST_BEGINNING = 2
-# What people say to each other tells of nothing by itself.
+# Greetings and thanks, which carry no information.
 _GREETED = """
-    hi hello hey hallo bonjour hola ciao salut thanks thank thx danke merci gracias please bitte ok
+    hi hello hey hallo bonjour hola ciao salut thanks thank thx danke dank merci gracias grazie
+    obrigado obrigada please bitte ok
     okay yes no yeah nope bye goodbye morning evening good great nice cool test
     привет спасибо здравствуйте да нет 你好 您好 谢谢 谢 好的 こんにちは ありがとう はい 안녕
     안녕하세요 감사합니다 네 สวัสดี ขอบคุณ مرحبا شكرا سلام नमस्ते धन्यवाद
 """
 _GREETINGS = frozenset(_GREETED.split())
-# The words with which people speak of themselves; then those of scripts that do not part words by
-# spaces, or whose vowel signs are no letters here.
+# Words that may accompany a greeting without making it a question.
+_BESIDE = """
+    thank you all there everyone everybody team folks again so very much a lot lots million for the
+    your that this it help and too then now nice day evening night weekend got understood perfect
+    wonderful awesome excellent sounds good will do sure
+    dir euch ihnen vielen sehr schön schon zusammen alles klar gut tag abend für die hilfe lieben
+    beaucoup infiniment à tous bien merci d'accord parfait bonne journée soirée mille pour ton votre
+    aide muchas muchísimas mil por tu su ayuda buenos buenas días tardes noches perfecto vale claro
+    mille tutti molte buongiorno buonasera perfetto va bene muito bom boa dia
+    большое огромное всем понятно отлично хорошо 너무 정말 고마워요 고맙습니다 고마워
+"""
+_FILLERS = frozenset(_BESIDE.split())
+# Greetings in scripts without spaces, with polite endings.
+_WIDE_GREETINGS = re.compile(
+    "(?:どうも)?ありがとう(?:ございます|ございました|ね)?|おはよう(?:ございます)?|こんばんは|了解(?:です|しました)?|"
+    "わかりました|分かりました|お疲れ様(?:です|でした)?|よろしく(?:お願いします)?|"
+    "非常感谢|多谢|感谢|谢谢|謝謝|辛苦了|你好|您好|大家好|早上好|晚上好|好的|明白了?|收到|知道了|太好了|"
+    "没问题|再见|[你您啦了呀啊哦的]|ขอบคุณ(?:มาก|ครับ|ค่ะ|คะ)*|สวัสดี(?:ครับ|ค่ะ)?"
+)
+# First-person words, then those of scripts without spaces or with vowel signs that are not letters
+# here.
 _ONESELF = """
     i me my mine myself we our ours ich mich mir mein meine meinen meinem meiner meines wir unser
     unsere unseren unserem unserer je j moi mon ma mes nous notre nos yo mi mis mío mía nosotros
@@ -42,10 +61,10 @@ _POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuestion:
-    """A question as it is looked for.
+    """A parsed question.
 
-    `telling`: its stems, each with the places where it stands; `full` its full words, grammar
-    included; `beginning` the start of its last word while somebody is typing it.
+    `telling`: significant stems with their positions. `full`: full words, including grammar words.
+    `beginning`: the prefix of the last word while the question is typed.
     """
 
     text: str
@@ -57,13 +76,13 @@ class ParsedQuestion:
     ignored: Sequence[str]
     # The person asks about themselves.
     is_of_oneself: bool = False
-    # Its words as they may be of a name.
+    # Its words as they may occur in names.
     names: frozenset[str] = frozenset()
 
     def units(self, shared: Sequence[str]) -> list[str]:
-        """Return the words of the question, as they were written, that a text shares with it.
+        """Return the words of the question, as written, that a text shares.
 
-        Overlapping pieces are one word; greetings are none.
+        Overlapping pieces count as one word. Greetings are left out.
         """
         places = [place for stem in shared for place in self.telling.get(stem, ())]
         taken: list[tuple[int, int]] = []
@@ -75,7 +94,7 @@ class ParsedQuestion:
 
 
 def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
-    """Return the question as it is looked for; `is_typed`: its last word may be a beginning."""
+    """Return the parsed question; `is_typed`: its last word may be a prefix."""
     text = text.replace("\x00", " ")[:MOST_CHARACTERS]
     found = spans(text)
     kept: dict[str, list[tuple[int, int]]] = {}
@@ -106,40 +125,51 @@ def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuesti
 
 
 def name_of(word: Word, text: str) -> str:
-    """Return a word of a text as it may be of a name: *Ann* where *Ann's* is written."""
+    """Return a word in the form of a name: *Ann* for *Ann's*."""
     is_possessive = _POSSESSIVE.search(text[word.start : word.end]) is not None
     return word.full.removesuffix("s") if is_possessive else word.full
 
 
 def is_of_oneself(text: str) -> bool:
-    """Tell whether somebody asks about themselves: they say *I*, *my* or the like."""
+    """Return True if a text has first-person words, such as *I* or *my*."""
     said = {run[0].casefold() for run in _LETTERS.finditer(text)}
     return not said.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
 
 def told(found: Sequence[Word]) -> Sequence[Word]:
-    """Return the telling words; all where nothing else is left."""
+    """Return the significant words; all words if none is significant."""
     telling = [word for word in found if word.stem not in stops()]
     return telling or found
 
 
 def pairs_of(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of words that follow each other and are not both grammar."""
+    """Yield pairs of neighbouring words that are not both grammar words."""
     for first, second in pairwise(found):
         if not {first.stem, second.stem} <= stops() and first.end <= second.start:
             yield first.stem, second.stem
 
 
 def beginning_of(found: Sequence[Word], text: str) -> str:
-    """Return the full form of the last word while it is being typed; else the empty text."""
+    """Return the full form of the last word while it is typed; otherwise empty."""
     whole = [word for word in found if word.full]
     if not whole or whole[-1].end < len(text) or len(whole[-1].full) < SHORTEST_BEGINNING:
         return ""
     return whole[-1].full
 
 
+def is_greeting(text: str) -> bool:
+    """Return True if a text only greets, thanks or agrees, so that it asks nothing.
+
+    This includes a text without letters and digits, such as an emoji.
+    """
+    if any(mark in text for mark in "?？؟"):
+        return False
+    words = _LETTERS.findall(_WIDE_GREETINGS.sub(" ", text).casefold())
+    return all(word in _GREETINGS or word in _FILLERS for word in words)
+
+
 def without_greetings(text: str) -> str:
-    """Return the text with blanks in place of words that only greet."""
+    """Return the text with greetings replaced by spaces."""
     return _LETTERS.sub(
         lambda run: " " * len(run[0]) if run[0].casefold() in _GREETINGS else run[0], text
     )

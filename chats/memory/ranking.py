@@ -1,11 +1,10 @@
-"""Ranks the texts that share words with a question: pure, without a model.
+"""Rank texts by the words they share with a question, without a model.
 
-Okapi BM25 (Robertson and Zaragoza, 2009) over stems, over full words and over pairs of words, each
-scaled so that its best text has 1, and added up. An answer often stands beside the words of the
-question, so the messages around a text count as well, and the talk that it belongs to; so do the
-speaker and the day that the question names, and what the person said where they ask about
-themselves. What a summary or a preference says of a text that it cites counts as a part of it.
-Texts of equal marks stand with the newer first.
+Adds up Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words and word pairs, each scaled
+so that the best text has 1. Answers are often next to the matching words, so neighbouring messages
+and the session count as well. So do the speaker and date in the question, and the person's own
+messages if they ask about themselves. Summaries and preferences that cite a text count as part of
+it. Of equal scores, the newer text comes first.
 """
 
 import math
@@ -15,10 +14,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Self
 
-# BM25: how soon more of the same word adds little, and how much a long text is held against it.
+# BM25: saturation of repeated words, and the penalty for long texts.
 K1 = 1.2
 B = 0.75
-# The shares of the parts of a mark; stems have 1. How they were chosen: docs/measurements.md.
+# Weights of the score's parts; stems have 1. docs/measurements.md explains the choice.
 FULL = 0.15
 PAIRS = 0.3
 MEANING = 1.0
@@ -30,15 +29,15 @@ SPEAKER = 1.2
 OWN = 0.6
 DAY = 0.4
 LENGTH = 0.4
-# The messages before and after a text that its window has; and the words of a window from which on
-# it counts less: short messages live on what stands around them, long ones speak for themselves.
+# Messages before and after a text in its window, and the words from which on a window counts less:
+# short messages depend on their context, long ones do not.
 REACH = 2
 WINDOW_WORDS = 200
-# A text of fewer words tells little: "Wow, that is great!"
+# A text with fewer words carries little information: "Wow, that is great!"
 WORDS_THAT_TELL = 20
-# The best texts of a talk that say what it is about.
+# The number of a session's best texts that represent its topic.
 OF_A_SESSION = 3
-# Marks are compared to so many digits: the sum of the same fractions depends on their order.
+# Scores are compared at this many digits, because sums of floats depend on their order.
 DIGITS = 12
 
 Pair = tuple[str, str]
@@ -46,10 +45,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """The things looked for in texts: stems, full words, pairs, one beginning, names, times.
+    """Search terms: stems, full words, pairs, a prefix, names, times.
 
-    `stems`, `full` and `pairs` have their weight each. `beginning` starts a full word, `days` are
-    from a moment (included) to another (not included).
+    `stems`, `full` and `pairs` have weights. `beginning` is the prefix of a full word. `days` are
+    time ranges with an excluded end.
     """
 
     stems: Mapping[str, float]
@@ -57,20 +56,20 @@ class SearchTerms:
     pairs: Mapping[Pair, float]
     beginning: str = ""
     names: frozenset[str] = frozenset()
-    # The question is about the person who asks it.
+    # The question is about the person who asks.
     own: bool = False
     days: Sequence[tuple[datetime, datetime]] = ()
-    # The likeness of texts with the question, by place, from 0 to 1; those without have none.
+    # Embedding similarity by place, from 0 to 1; missing without a vector.
     meaning: Mapping[int, float] = field(default_factory=dict)
-    # How much of the question stands in what was written about texts, by place, from 0 to 1.
+    # Match of texts that cite a text, by place, from 0 to 1.
     cited: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RankedText:
-    """A text at its place: its lengths, its counts of what is wanted, its talk, speaker and time.
+    """A text at its place: lengths, counts of search terms, session, speaker and time.
 
-    Neighbours have places that follow each other.
+    Neighbours have consecutive places.
     """
 
     place: int
@@ -82,7 +81,7 @@ class RankedText:
     session: tuple[int, int]
     speaker: str
     is_own: bool
-    # Compared with each other alone, unless a question names a day.
+    # Only compared with other texts, unless the question mentions a date.
     written_at: Any
 
     @classmethod
@@ -98,7 +97,7 @@ class RankedText:
         is_own: bool,
         written_at: Any,
     ) -> Self:
-        """Count what is wanted in a text, whose words stand apart by one space each."""
+        """Count the search terms in a text whose words are separated by single spaces."""
         counts = counted(words, wanted.stems)
         if wanted.beginning:
             begun = f" {full}".count(f" {wanted.beginning}")
@@ -119,12 +118,12 @@ class RankedText:
 
 
 def number_of(words: str) -> int:
-    """Count the words of a text, which stand apart by one space each."""
+    """Count the words of a text, separated by single spaces."""
     return words.count(" ") + 1 if words else 0
 
 
 def counted(words: str, wanted: Iterable[str]) -> dict[str, int]:
-    """Count the words that are wanted, in the order in which they are looked for."""
+    """Count the given words in search order."""
     inside = f" {words} "
     there = [word for word in wanted if f" {word} " in inside]
     if not there:
@@ -134,7 +133,7 @@ def counted(words: str, wanted: Iterable[str]) -> dict[str, int]:
 
 
 def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
-    """Count the wanted pairs of words that follow each other."""
+    """Count the given pairs of neighbouring words."""
     if not wanted:
         return {}
     found: dict[Pair, int] = {}
@@ -145,12 +144,12 @@ def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
 
 
 def weight(texts: int, *, total: int) -> float:
-    """Weigh a word that stands in so many of all texts: the rarer, the more."""
+    """Return the weight of a word by the number of texts that contain it; rare words weigh more."""
     return math.log(1 + (max(total - texts, 0) + 0.5) / (texts + 0.5))
 
 
 def alone(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
-    """Mark each text by its own words, by what cites it, and by its likeness if that is known."""
+    """Score each text by its words, its citations, and its similarity if known."""
     places = [text.place for text in texts]
     parts = (
         (1.0, scores([(text.counts, text.length) for text in texts], wanted.stems)),
@@ -168,7 +167,7 @@ def alone(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, floa
 
 
 def best_alone(texts: Sequence[RankedText], *, wanted: SearchTerms, most: int) -> list[RankedText]:
-    """Return at most so many of the texts, by their own words; at equal marks the newer ones."""
+    """Return the best texts by their own words; newer ones first at equal scores."""
     if len(texts) <= most:
         return list(texts)
     marks = alone(texts, wanted=wanted)
@@ -176,9 +175,9 @@ def best_alone(texts: Sequence[RankedText], *, wanted: SearchTerms, most: int) -
 
 
 def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int, float]]:
-    """Return the places of the texts with their marks, best first.
+    """Return the places of the texts with their scores, best first.
 
-    `texts` are those that share a word with the question, and their neighbours.
+    `texts` share a word with the question, or are neighbours of such texts.
     """
     own = alone(texts, wanted=wanted)
     window = windows(texts, wanted=wanted)
@@ -203,7 +202,7 @@ def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int,
 
 
 def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
-    """Mark each text together with those around it."""
+    """Score each text together with its neighbours."""
     found = {text.place: text for text in texts}
     places = list(found)
     steps = range(-REACH, REACH + 1)
@@ -225,7 +224,7 @@ def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, fl
 def of_sessions(
     texts: Sequence[RankedText], *, own: Mapping[int, float]
 ) -> dict[tuple[int, int], float]:
-    """Mark each talk by its best texts."""
+    """Score each session by its best texts."""
     found: dict[tuple[int, int], list[float]] = {}
     for text in texts:
         found.setdefault(text.session, []).append(own[text.place])
@@ -235,7 +234,7 @@ def of_sessions(
 
 
 def is_named(speaker: str, names: Collection[str]) -> bool:
-    """Tell whether a question names a speaker: every word of the name."""
+    """Return True if a question contains every word of a speaker's name."""
     return bool(speaker) and all(word in names for word in speaker.split())
 
 

@@ -1,4 +1,4 @@
-"""Looks through the archive of a temporary chat, which no index may hold."""
+"""Search the archive of a temporary chat, which is never indexed."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from chats.memory.ranking import RankedText, rank, weight
 from chats.models import Branch, Message
 from chats.record import history
 
-# So many of the newest archived messages are read; a temporary chat ends within a day.
+# Maximum archived messages read, the newest ones. A temporary chat ends within a day.
 MOST_READ = 1_000
 
 
 def look_through(branch: Branch, asked: ParsedQuestion, *, to: int, said: Q) -> Sequence[Message]:
     """Return the archived messages that answer a question, best first.
 
-    `said`: a condition of the messages.
+    `said`: a filter for the messages.
     """
     rows = history.on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
     found = {

@@ -1,4 +1,4 @@
-"""Knows which chats a model has to read for preferences, and claims them."""
+"""Find chats in which a model has to look for preferences, and claim them."""
 
 import secrets
 import uuid
@@ -10,32 +10,32 @@ from django.db.models.functions import Now
 from chats.ground import leases, queue
 from chats.models import PreferenceReading
 
-# A chat rests so long before it is read; after a failure that may pass it is as long again.
+# Idle time before a chat is read, and delay after a temporary failure.
 REST = timedelta(minutes=10)
-# The lease of a call, beyond its longest time; the time after which a task counts as lost.
+# Lease of a call beyond its timeout, and time after which a task counts as lost.
 LEASE = timedelta(seconds=90)
 LOST_AFTER = timedelta(seconds=60)
-# What a dead worker was reading is read again so often at most.
+# Maximum attempts if the worker dies.
 MOST_TRIES = 2
 AT_ONCE = 20
 RELEASED = {"lease_token": "", "lease_until": None}
 
 
 def await_rest(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Have a chat read once nothing was said in it for a while."""
+    """Schedule reading of a chat after it has been idle for a while."""
     PreferenceReading.objects.update_or_create(chat_id=chat_id, defaults={"due_at": now + REST})
 
 
 def hasten(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Have a chat that waits for its rest read at once, in the caller's transaction."""
+    """Schedule reading of a waiting chat at once, in the caller's transaction."""
     if PreferenceReading.objects.filter(chat=chat_id, due_at__gt=now).update(due_at=now):
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
 
 
 def claimed(chat_id: uuid.UUID) -> PreferenceReading | None:
-    """Claim a chat that is due; None if another has it, or nothing is to read.
+    """Claim a chat that is due; None if another worker has it or nothing is to read.
 
-    What a dead worker read twice is passed over. Runs in the caller's transaction.
+    Skips a chat after repeated worker deaths. Runs in the caller's transaction.
     """
     free = Q(lease_until=None) | leases.ended()
     mine = PreferenceReading.objects.filter(free, chat=chat_id)
@@ -53,10 +53,10 @@ def claimed(chat_id: uuid.UUID) -> PreferenceReading | None:
 
 
 def release(row: PreferenceReading, *, due_at: datetime | None, to: int | None = None) -> None:
-    """Give a claimed chat back; `to`: it is read so far. It is due again `due_at` a time."""
+    """Release a claimed chat; `to`: the position read so far. It is due again at `due_at`."""
     rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_token=row.lease_token)
     done = {} if to is None else {"read_to": to, "tries": 0}
-    # What was said during the call waits for a rest of its own.
+    # Messages that arrived during the call wait until the chat is idle again.
     later = {"due_at": due_at} if due_at else {}
     rows.update(**done, **later, **RELEASED)
     if due_at is None:
@@ -65,7 +65,7 @@ def release(row: PreferenceReading, *, due_at: datetime | None, to: int | None =
 
 
 def enqueue_due() -> int:
-    """Send the tasks of chats that have rested; of lost ones again. Return how many there were."""
+    """Enqueue chats that have been idle and lost tasks; return their number."""
     free = Q(lease_until=None) | leases.ended()
     due = PreferenceReading.objects.filter(free, due_at__lte=Now()).order_by("due_at")
     found = list(due.values_list("chat", flat=True)[:AT_ONCE])

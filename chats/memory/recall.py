@@ -1,7 +1,7 @@
-"""Finds what was said in the chats of one person: the one reader of their index.
+"""Search one person's chats; the only module that reads their index.
 
-The owner is an argument, and part of every query: nobody else's words are compared, counted or
-returned. Words decide, by `ranking`, and meaning beside them where it is given.
+The owner is an argument and part of every query, so other people's texts are never compared,
+counted or returned. Words decide by `ranking`, together with embeddings if available.
 """
 
 import uuid
@@ -21,28 +21,39 @@ from chats.memory.meaning import Look, TextLikeness
 from chats.memory.question import ParsedQuestion, asked_in, name_of, told
 from chats.memory.ranking import is_named
 from chats.memory.words import read, spans
-from chats.models import Chat, SearchPlace, SearchText
+from chats.models import Branch, Chat, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 
 ScopeKind = Literal["chat", "folder", "person"]
-# Of those found, so many are looked at for what may be shown, page by page.
+# Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
-# Rows of one query where a prompt wants hundreds of passages.
+# Rows per query when a prompt needs hundreds of passages.
 LARGE_PAGE = 200
-# The newest texts with a word of the question that say whether it is a speaker's name.
+# The columns of a passage: a row of all columns takes three times as long to read.
+OF_A_TEXT = (
+    "written_at",
+    "message",
+    "summary",
+    "message__branch",
+    "message__seq",
+    "message__role",
+    "message__parts",
+    "message__speaker",
+)
+# The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
-# The chats of a folder, or outside of folders, that are looked through; those used last.
+# Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
 MOST_CHATS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The chats that are looked through, and what is left of them.
+    """The chats to search, and filters.
 
-    `kind`: `chat` and `folder` with the `id` of one; `person`: all chats of the owner, or those in
-    no folder where `unfiled`. The rest narrows it: `role` is `user` or `assistant`, `speaker` the
-    id or the name of a role, `chat` one more chat, `before` and `after` times.
+    `kind`: `chat` and `folder` with an `id`; `person`: all chats of the owner, or with `unfiled`
+    those without a folder. Filters: `role` is `user` or `assistant`, `speaker` the id or name of a
+    role, `chat` one more chat, `before` and `after` times.
     """
 
     kind: ScopeKind = "person"
@@ -57,12 +68,12 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A message, or a summary, that answers a question.
+    """A message or a summary that answers a question.
 
-    `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` are the
-    part of `text` around the first words that match; `marks` are the places of those words in
-    `text`. `why`: the telling words that it shares with the question, as they were asked, also by
-    what cites it. `above_floor`: it shares two of them, or one that is rare in the owner's chats.
+    `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
+    the part of `text` around the first match. `marks` are the positions of matches in `text`.
+    `why`: the shared significant words as asked, including those of citing texts. `above_floor`:
+    two such words match, or one that is rare in the owner's chats.
     """
 
     message_id: uuid.UUID | None
@@ -87,14 +98,14 @@ class Passage:
 class Recalled:
     """The passages that answer a question, best first.
 
-    `ignored`: words of the question that were not read. `indexed_share`: how much of the owner's
-    messages can be searched, from 0 to 1.
+    `ignored`: words of the question that were not used. `indexed_share`: share of the owner's
+    messages that can be searched, from 0 to 1.
     """
 
     passages: Sequence[Passage] = ()
     ignored: Sequence[str] = ()
     indexed_share: float = 1.0
-    # Vectors were to be compared, and could not be in time.
+    # Embeddings were requested but not ready in time.
     is_late: bool = False
 
 
@@ -109,13 +120,14 @@ def recall(
     is_typed: bool = False,
     is_quick: bool = False,
     look: Look | None = None,
+    unmarked: int = 0,
 ) -> Recalled:
-    """Return what answers a question in the chats of one person, best first.
+    """Return the passages of one person's chats that answer a question, best first.
 
-    `at` is the time of the question, for its "last week". `leave_out` are ids of messages.
-    `is_typed`: a person types it, so the last word may be the beginning of one, and what only
-    stands beside the words is no answer. `is_quick`: fewer texts are compared. `look` compares the
-    question with texts by meaning.
+    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
+    skip. `is_typed`: the question is being typed, so its last word may be a prefix, and neighbours
+    are no results. `is_quick`: fewer texts are compared. `look` compares by embedding. Texts of at
+    most `unmarked` characters come without marks.
     """
     asked = asked_in(question, at=at, is_typed=is_typed)
     every, behind = archive.missing_of(owner_id)
@@ -123,8 +135,9 @@ def recall(
     within = within_of(owner_id, scope)
     if within is None or not (asked.telling or asked.beginning):
         return Recalled(ignored=asked.ignored, indexed_share=share)
-    # A greeting is like many texts, and looks for none.
-    look = look if telling_of(asked) else None
+    # A greeting resembles many texts and searches for none.
+    telling = telling_of(asked)
+    look = look if telling else None
     alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
     is_late = look is not None and alike is None
     found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
@@ -137,19 +150,21 @@ def recall(
             row = rows.get(text.id)
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
                 continue
-            floor = is_above_floor(asked, text, counts=counts)
+            floor = is_above_floor(asked, text, telling=telling, counts=counts)
             floor = floor or (alike is not None and text.alike >= alike.floor)
-            passages.append(passage_of(row, text, asked=asked, above_floor=floor))
+            passages.append(
+                passage_of(row, text, asked=asked, above_floor=floor, unmarked=unmarked)
+            )
             if len(passages) == limit:
                 return Recalled(passages, asked.ignored, share, is_late)
     return Recalled(passages, asked.ignored, share, is_late)
 
 
 def without_speakers(owner_id: int, question: str) -> str:
-    """Return a question without the names of those who speak in the person's chats.
+    """Return a question without the names of speakers in the person's chats.
 
-    What they said seldom has their name in it, and what others say to them does: by meaning the
-    name leads to the wrong ones. Who is asked about counts by itself, in `ranking`.
+    Speakers rarely use their own name, but others address them by it, so embeddings of the name
+    find the wrong texts. `ranking` scores speaker names separately.
     """
     found = [word for word in spans(question) if word.full]
     names = {name_of(word, question) for word in found}
@@ -175,7 +190,7 @@ def without_speakers(owner_id: int, question: str) -> str:
 def like(
     owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
 ) -> TextLikeness | None:
-    """Compare a question by meaning with the texts of a scope; None if that took too long."""
+    """Compare a question by embedding with the texts of a scope; None on timeout."""
     places = None
     if scope.kind != "person" or scope.unfiled or scope.chat:
         chats = Chat.objects.filter(in_scope(owner_id, scope))
@@ -188,7 +203,7 @@ def like(
 
 
 def within_of(owner_id: int, scope: Scope) -> Within | None:
-    """Return the texts that a scope looks through; None where it has none."""
+    """Return the texts of a scope; None if it has none."""
     keys = [archive.owner_key(owner_id)]
     if scope.role:
         keys.append(archive.role_key(scope.role))
@@ -204,7 +219,7 @@ def within_of(owner_id: int, scope: Scope) -> Within | None:
 
 
 def in_scope(owner_id: int, scope: Scope) -> Q:
-    """Return the condition of the chats in a scope: the owner's, neither deleted nor temporary."""
+    """Return the filter for the owner's chats in a scope, neither deleted nor temporary."""
     found = Q(owner=owner_id, deleted_at=None, temporary=False)
     if scope.kind == "chat":
         found &= Q(pk=scope.id)
@@ -216,7 +231,7 @@ def in_scope(owner_id: int, scope: Scope) -> Q:
 
 
 def condition_of(scope: Scope) -> fulltext.Statement:
-    """Return the condition of the texts of a time or a speaker, with an `AND` before it."""
+    """Return the SQL condition for times and speaker, beginning with `AND`."""
     parts: list[str] = []
     values: list[Any] = []
     adapted = connection.ops.adapt_datetimefield_value
@@ -231,9 +246,9 @@ def condition_of(scope: Scope) -> fulltext.Statement:
 
 
 def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
-    """Return those texts that may be shown, with their messages and chats, by id.
+    """Return the visible texts with messages and chats, by id.
 
-    The owner is asked for again, and what was withdrawn or is no longer in force is left out.
+    Filters by owner again, and leaves out withdrawn and outdated texts.
     """
     chats = Chat.objects.filter(in_scope(owner_id, scope))
     texts = narrowed(SearchText.objects.filter(pk__in=list(ids)), scope)
@@ -242,9 +257,9 @@ def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, Sear
     in_force = Q(summary=F("summary__branch__active_compaction"))
     in_force |= Q(summary=F("summary__branch__active_compaction__base"))
     of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & in_force
-    found: dict[int, SearchText] = {}
-    for row in texts.filter(of_message).select_related("message__branch__chat"):
-        found[row.pk] = row
+    rows = texts.filter(of_message).select_related("message").only(*OF_A_TEXT)
+    found = {row.pk: row for row in rows}
+    with_branches([row.message for row in found.values() if row.message])
     rest = [key for key in ids if key not in found and key & SUMMARY_SEQ == SUMMARY_SEQ]
     if rest:
         summaries = texts.filter(of_summary, pk__in=rest)
@@ -252,8 +267,16 @@ def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, Sear
     return found
 
 
+def with_branches(messages: Sequence[Message]) -> None:
+    """Give messages their branches with their chats, one object for each branch."""
+    ids = {message.branch_id for message in messages}
+    branches = Branch.objects.select_related("chat").in_bulk(ids)
+    for message in messages:
+        message.branch = branches[message.branch_id]
+
+
 def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
-    """Return the texts that a scope's filters leave: neighbours were read without them."""
+    """Apply a scope's filters, because neighbours were read without them."""
     if scope.role:
         texts = texts.filter(keys__endswith=fulltext.KEY + archive.role_key(scope.role))
     if scope.speaker:
@@ -266,9 +289,14 @@ def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
 
 
 def passage_of(
-    row: SearchText, found: FoundText, *, asked: ParsedQuestion, above_floor: bool
+    row: SearchText,
+    found: FoundText,
+    *,
+    asked: ParsedQuestion,
+    above_floor: bool,
+    unmarked: int = 0,
 ) -> Passage:
-    """Return a text of the index as it is told of."""
+    """Return a text of the index as a passage."""
     message, summary = row.message, row.summary
     if message is not None:
         branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by
@@ -278,7 +306,7 @@ def passage_of(
         text = summary.text[: archive.MOST_CHARACTERS]
     else:
         raise AssertionError(row.pk)
-    marks = marks_of(text, asked)
+    marks = marks_of(text, asked) if len(text) > unmarked else []
     start, end = around(text, marks)
     return Passage(
         message_id=row.message_id,

@@ -1,8 +1,8 @@
-"""Chooses what was said elsewhere that helps to answer a question, and reads it for its prompts.
+"""Choose excerpts from other chats that help to answer a question, and read them for prompts.
 
-The choice is made once for a turn and kept as rows that name messages; the words are read from
-there for each prompt, so that what is erased or withdrawn is in none. Words decide, and meaning
-where an operator chose a model for it; where nothing clears the floor there is no block at all.
+The choice is made once per turn and stored as rows that refer to messages. Each prompt reads the
+text from the messages, so erased or withdrawn text is never sent. Words decide, and embeddings if a
+model is set up. If nothing exceeds the floor, the prompt has no block of references.
 """
 
 import re
@@ -15,8 +15,8 @@ from functools import partial
 
 from chats.memory.archive import texts_of
 from chats.memory.meaning import Look
-from chats.memory.question import without_greetings
-from chats.memory.recall import Passage, Scope, recall
+from chats.memory.question import is_greeting
+from chats.memory.recall import Passage, Scope, recall, with_branches
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record.history import on_path
 from chats.record.zones import day_in
@@ -24,29 +24,35 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import EntryRole, TextEntry
 
-# Of one chat only so many, unless it is the only one that is looked through.
+# Maximum excerpts per chat, unless only one chat is searched.
 MOST_OF_A_CHAT = 2
-# A question of fewer words is looked up with the person's message before it.
+# A shorter question is searched together with the person's previous message.
 SHORT_QUESTION = 5
-# Most characters of one passage, and most of the newest messages that are in the prompt anyway.
+# Maximum characters of an excerpt, and number of the newest messages that the prompt contains
+# anyway.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
 # The number of passages of the chat itself that are examined: its prompt contains some of them.
 OWN_CANDIDATES = 600
-# So many of the best passages bring their neighbours, before worse ones are added.
+# Number of the best passages whose neighbours are added before other passages.
 BEST = 25
+# Where room is left, the best passages bring more of the conversation around them, the nearest
+# messages first; each group of steps is one query.
+CONTEXT = tuple(
+    tuple(step for far in reach for step in (far, -far)) for reach in (range(2, 6), range(6, 21))
+)
 # A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
-# A message that asks nothing brings fewer excerpts, and each shares more words with it.
+# A message that is not a question gets fewer excerpts, with more shared words each.
 STATED_FLOOR, STATED_COUNT = 2, 8
-# What the day, the speaker and the line of an excerpt take.
+# Tokens for the date, speaker and line break of an excerpt.
 ENTRY_TOKENS = 14
-# The weight of a single word that is rare in the person's chats: as two others.
+# Weight of a word that is rare in the person's chats, in ordinary words.
 RARE = 2
 
 
-# The words with which questions and requests begin, and words that occur anywhere in a question in
-# scripts without spaces.
+# Words that begin questions and requests, and words that occur anywhere in a question in scripts
+# without spaces.
 _BEGINNINGS = """
     what what's who who's whom whose when where which why how did does do is are was were can could
     would should have has had will tell list show find remind summarise summarize explain describe
@@ -71,7 +77,7 @@ _FIRST_WORD = re.compile(r"\W*([\w'’-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A part of a message that goes along with a question."""
+    """A part of a message that is sent with a question."""
 
     message_id: uuid.UUID
     start: int
@@ -81,9 +87,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChosenReferences:
-    """The chosen references in the order of time; without any, `note` says why.
+    """The chosen references in order of time; without any, `note` gives the reason.
 
-    `by_words`: why vectors did not help, where they were to.
+    `by_words`: why embeddings were not used, if they should have been.
     """
 
     references: Sequence[Reference] = ()
@@ -96,8 +102,7 @@ def asked_with(text: str, *, seq: int | None, branch: Branch) -> str:
 
     A greeting is short too, and is searched alone.
     """
-    is_greeting = not any(map(str.isalnum, without_greetings(text)))
-    if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting:
+    if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting(text):
         return text
     earlier = on_path(branch, after=0, before=seq).filter(
         role=Message.Role.USER, excluded=False, erased_at=None
@@ -107,9 +112,9 @@ def asked_with(text: str, *, seq: int | None, branch: Branch) -> str:
 
 
 def scope_of(chat: Chat, *, scope: str) -> Scope:
-    """Return the chats that a policy lets a chat recall from.
+    """Return the chats that a policy allows a chat to recall from.
 
-    `folder`: those of its folder, or those in no folder where it lies in none.
+    `folder`: the chats of its folder, or all without a folder if it has none.
     """
     if scope == "chat":
         return Scope("chat", chat.pk)
@@ -119,7 +124,7 @@ def scope_of(chat: Chat, *, scope: str) -> Scope:
 
 
 def in_prompt_anyway(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
-    """Return the newest messages of a branch that its prompt has anyway, or may have."""
+    """Return the newest messages of a branch that its prompt contains or may contain."""
     after = max(covered, branch.last_seq - window if window else 0)
     rows = on_path(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
     return list(rows.values_list("pk", flat=True)[:MOST_LEFT_OUT])
@@ -136,11 +141,10 @@ def find(
     at: datetime,
     look: Look | None = None,
 ) -> ChosenReferences:
-    """Choose the references of a question that was asked `at` a time.
+    """Choose the references of a question asked at the time `at`.
 
-    `is_closed` tells of a chat whether its policy keeps its messages out of every search.
-    Without any the note is `none` where nothing was found, else `below_floor`. `look` compares by
-    meaning too.
+    `is_closed` returns True for a chat whose policy excludes it from search. Without references,
+    `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
     """
     scope = scope_of(chat, scope=values.reference_scope)
     recalled = recall(
@@ -191,12 +195,11 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, best first, within `room` tokens.
 
-    `sent` has the seqs of the messages that the prompt contains; only messages of the branch with a
-    seq under `before` are excerpts. A message is given whole where it is at most `LONGEST`
-    characters long, else around the words that match. A question brings the message behind it. The
-    notes are those of `find`.
+    `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
+    `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
+    match. A question also brings the next message. `note` is as for `find`.
     """
-    if is_closed(branch.chat_id):
+    if is_closed(branch.chat_id) or is_greeting(question):
         return ChosenReferences(note="none")
     recalled = recall(
         branch.chat.owner_id,
@@ -205,6 +208,8 @@ def find_in_chat(
         limit=OWN_CANDIDATES,
         at=at,
         look=look,
+        # A short message becomes an excerpt as a whole.
+        unmarked=LONGEST,
     )
     late = "late" if recalled.is_late else ""
     passages = left_out(recalled.passages, branch=branch, before=before, sent=sent)
@@ -223,6 +228,10 @@ def find_in_chat(
     is_open = is_open and filling.add_passages(others)
     if is_open and asks:
         is_open = filling.add_rows(others, beside(others, steps=(1, -1)))
+    for steps in CONTEXT if is_open and asks else ():
+        # Remaining room is filled with more context around the best matches.
+        if not filling.add_rows(best, beside(best, steps=steps), steps=steps):
+            break
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
@@ -237,17 +246,17 @@ def neighbours(
     sent: Collection[int],
     steps: Sequence[int],
 ) -> dict[int, Message]:
-    """Return the messages some steps from passages, by seq, that a prompt leaves out."""
+    """Return the unsent messages some steps from passages, by seq."""
     seqs = {each.seq + step for each in passages for step in steps}
     rows = on_path(branch, after=0, before=before).filter(
         seq__in=seqs.difference(sent), excluded=False, erased_at=None
     )
-    return {row.seq or 0: row for row in rows}
+    return {row.seq or 0: row for row in rows.only("seq", "parts")}
 
 
 @dataclass(slots=True)
 class Filling:
-    """Excerpts by their seq, the tokens that are left for more, and the most excerpts."""
+    """Excerpts by seq, the remaining tokens, and the maximum number."""
 
     room: int
     counter: TokenCounter
@@ -255,7 +264,7 @@ class Filling:
     chosen: dict[int, Reference] = field(default_factory=dict)
 
     def add_passages(self, passages: Sequence[Passage]) -> bool:
-        """Add passages in their order; return False once one does not fit."""
+        """Add passages in order; return False once one does not fit."""
         return all(
             self.add(each.seq, each.message_id, each.text, *excerpt_range(each), each.score)
             for each in passages
@@ -269,7 +278,7 @@ class Filling:
     ) -> bool:
         """Add the message after each passage, then the previous one; return False once full.
 
-        What answers a question, or says what "it" is, shares no word with the passage.
+        An answer, or the message that defines "it", often shares no word with the question.
         """
         for step in steps:
             for passage in passages:
@@ -288,7 +297,7 @@ class Filling:
     def add(
         self, seq: int, message_id: uuid.UUID | None, text: str, start: int, end: int, score: float
     ) -> bool:
-        """Add an excerpt; returns False if it no longer fits. A message is added once."""
+        """Add an excerpt once; return False if it does not fit."""
         if seq in self.chosen or message_id is None:
             return True
         self.room -= self.counter.count(excerpt(text, start, end)) + ENTRY_TOKENS
@@ -301,7 +310,7 @@ class Filling:
 def left_out(
     passages: Sequence[Passage], *, branch: Branch, before: int, sent: Collection[int]
 ) -> list[Passage]:
-    """Return the passages that are messages of a branch and not in its prompt, best first."""
+    """Return the passages of a branch that are not in its prompt, best first."""
     wanted = [each for each in passages if each.message_id and each.seq < before]
     ids = [each.message_id for each in wanted if each.message_id]
     own = set(
@@ -311,7 +320,7 @@ def left_out(
 
 
 def excerpt_range(passage: Passage) -> tuple[int, int]:
-    """Return the part of a message's text for an excerpt: all of it, or that around the match."""
+    """Return the part of a message's text for an excerpt: all, or around the match."""
     length = len(passage.text)
     if length <= LONGEST:
         return 0, length
@@ -334,24 +343,24 @@ def is_question(text: str) -> bool:
 
 
 def strength(passage: Passage) -> int:
-    """Return how many telling words a passage shares with the question; a rare one counts twice."""
+    """Return the number of significant shared words; a rare one counts twice."""
     return max(len(passage.why), RARE if passage.above_floor else 0)
 
 
 def range_of(passage: Passage) -> tuple[int, int]:
-    """Return the part of a passage's text that goes along."""
+    """Return the part of a passage's text that is sent."""
     return passage.start, min(passage.end, passage.start + LONGEST)
 
 
 def reference_of(passage: Passage) -> Reference:
-    """Return the row of a passage of a message."""
+    """Return the reference of a passage."""
     if passage.message_id is None:
         raise ValueError("a summary is no reference")
     return Reference(passage.message_id, *range_of(passage), score=round(passage.score, 4))
 
 
 def excerpt(text: str, start: int, end: int) -> str:
-    """Return a part of a text, with marks where something was left out."""
+    """Return a part of a text, with ellipses where text was left out."""
     before = "… " if start > 0 else ""
     after = " …" if end < len(text) else ""
     return f"{before}{text[start:end].strip()}{after}"
@@ -360,7 +369,7 @@ def excerpt(text: str, start: int, end: int) -> str:
 def entries_of(
     found: ChosenReferences, *, is_plain: bool = False, zone: str = ""
 ) -> tuple[TextEntry, ...]:
-    """Return chosen references as a prompt would have them, before any turn keeps them."""
+    """Return references in prompt form before they are stored with a turn."""
     rows = Message.objects.filter(pk__in=[each.message_id for each in found.references])
     messages = {row.pk: row for row in rows.select_related("branch__chat")}
     kept = (
@@ -368,13 +377,16 @@ def entries_of(
         for each in found.references
         if each.message_id in messages
     )
-    return tuple(entry_of(row, is_plain=is_plain, zone=zone) for row in kept)
+    return tuple(
+        entry_of(row, "\n".join(texts_of(row.message.parts)), is_plain=is_plain, zone=zone)
+        for row in kept
+    )
 
 
 def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
-    """Return the references of a turn whose words may still be sent, in their order.
+    """Return the references of a turn that may still be sent, in order.
 
-    Of messages that were erased, excluded or deleted with their chat meanwhile there is none.
+    Leaves out messages that were erased or excluded, or whose chat was deleted.
     """
     rows = TurnReference.objects.filter(
         turn=turn_id,
@@ -383,25 +395,40 @@ def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
         message__excluded=False,
         message__erased_at=None,
     )
-    return list(rows.select_related("message__branch__chat").order_by("place"))
+    found = list(rows.select_related("message").order_by("place"))
+    with_branches([row.message for row in found])
+    return found
 
 
 def entries(
-    turn_id: uuid.UUID, *, owner_id: int, is_plain: bool = False, zone: str = ""
+    turn_id: uuid.UUID,
+    *,
+    owner_id: int,
+    is_plain: bool = False,
+    zone: str = "",
+    shown: Callable[[Message], str] | None = None,
 ) -> tuple[TextEntry, ...]:
-    """Return the references of a turn as a prompt has them: the day, who said it, the words.
+    """Return the references of a turn in prompt form: date, speaker, text.
 
-    `is_plain`: the words alone. The day is that in a time zone; without one, that of UTC.
+    `is_plain`: only the text. Dates are in `zone`, or UTC without one. `shown` returns a message's
+    text as the reader of the prompt may see it; references with an empty text are left out.
     """
-    rows = of_turn(turn_id, owner_id=owner_id)
-    return tuple(entry_of(row, is_plain=is_plain, zone=zone) for row in rows)
+    made = (
+        (row, shown(row.message) if shown else "\n".join(texts_of(row.message.parts)))
+        for row in of_turn(turn_id, owner_id=owner_id)
+    )
+    return tuple(
+        entry_of(row, text, is_plain=is_plain, zone=zone)
+        for row, text in made
+        if text[row.start : row.end].strip()
+    )
 
 
-def entry_of(row: TurnReference, *, is_plain: bool = False, zone: str = "") -> TextEntry:
-    """Return one reference as a prompt has it; `is_plain`: without its day and speaker."""
+def entry_of(row: TurnReference, text: str, *, is_plain: bool = False, zone: str = "") -> TextEntry:
+    """Return one reference in prompt form; `is_plain`: without date and speaker."""
     message = row.message
     role: EntryRole = "user" if message.role == Message.Role.USER else "assistant"
     day = day_in(zone, message.created_at) if zone else f"{message.created_at:%Y-%m-%d}"
     told = f"{day}, {message.said_by}" if message.speaker else day
-    text = excerpt("\n".join(texts_of(message.parts)), row.start, row.end)
-    return TextEntry(role, text if is_plain else f"({told}) {text}")
+    part = excerpt(text, row.start, row.end)
+    return TextEntry(role, part if is_plain else f"({told}) {part}")

@@ -1,7 +1,7 @@
-"""Searches one branch: its archive for a person, and what its prompt leaves out for the model.
+"""Search one branch: its archive for a person, and its unsent messages for the model.
 
-The words, the candidates and the ranking are those of every search (`finding`). Nothing is indexed
-here. A message that is not in the index yet is not found, and the result says how many there are.
+Uses the word matching, candidates and ranking of `finding`. Nothing is indexed here. Unindexed
+messages are not found; the result contains their number.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +10,7 @@ from functools import cached_property
 
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.memory import archive, fulltext, reading, speakers
@@ -22,24 +23,26 @@ from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
 
-# The longest question, in characters.
+# Maximum characters of a question.
 LONGEST = 500
-# Passages of a chat, on all its branches, among which those of a prompt's branch are looked for.
+# Maximum passages of a chat, across all branches, that are filtered for a prompt's branch.
 MOST_FOUND = 200
 
 
 class QuestionTooLong(Refusal):
-    """The question is over its limit; questions are never cut."""
+    """The question exceeds its limit. Questions are never truncated."""
 
     code = "question_too_long"
     status = 422
-    sentence = "A search takes {limit} characters; this one has {length}. Use fewer words."
+    sentence = gettext_noop(
+        "The search has {length} characters. The limit is {limit}. Use fewer words."
+    )
     param = "q"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The messages that answer a question, best first, and how many could not be searched yet."""
+    """The messages that answer a question, best first, and the number of unindexed ones."""
 
     rows: Sequence[Message] = ()
     missing: int = 0
@@ -47,7 +50,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A searchable part of a path: `after` < seq ≤ `to`, all of them in one branch's index."""
+    """A searchable part of a path: `after` < seq ≤ `to`, in one branch's index."""
 
     place: SearchPlace
     after: int
@@ -55,15 +58,15 @@ class Part:
 
     @property
     def stretch(self) -> tuple[int, int]:
-        """The ids of its texts."""
+        """The range of its text ids."""
         return self.place.id_at(self.after + 1), self.place.id_at(self.to)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchablePath:
-    """The searchable parts of a path, newest first, and the seqs that people withdrew.
+    """The searchable parts of a path, newest first, and the withdrawn seqs.
 
-    `summaries`: the id of the text of the branch's summary, whose lines lead to messages.
+    `summaries`: the text id of the branch's summary, whose lines lead to messages.
     """
 
     parts: Sequence[Part]
@@ -76,7 +79,7 @@ class SearchablePath:
         return sum(part.to - part.after for part in self.parts)
 
     def id_at(self, seq: int) -> int | None:
-        """Return the id of the text at a seq; None where none can be found."""
+        """Return the text id of a seq; None if it cannot be found."""
         if seq in self.withdrawn:
             return None
         for part in self.parts:
@@ -85,20 +88,20 @@ class SearchablePath:
         return None
 
     def seq_of(self, key: int) -> int | None:
-        """Return the seq in the id of a text; None of one that was withdrawn."""
+        """Return the seq of a text id; None if it is withdrawn."""
         seq = key & ((1 << SEQ_BITS) - 1)
         return None if seq in self.withdrawn else seq
 
 
 @dataclass(frozen=True)
 class SaidBy:
-    """The condition that a message is one of a speaker's, or of a time."""
+    """A filter for messages by speaker or time."""
 
     condition: Q
 
     @cached_property
     def statement(self) -> fulltext.Statement:
-        """The same of a text in the index, with an `AND` before it."""
+        """The same filter for indexed texts, beginning with `AND`."""
         rows = Message.objects.filter(self.condition).order_by().values("pk")
         text, values = rows.query.sql_with_params()
         return f" AND EXISTS ({text} AND chats_message.id = chats_searchtext.message_id)", [*values]
@@ -111,10 +114,10 @@ def check_question(question: str) -> None:
 
 
 def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
-    """Return the archived messages of a branch's path that answer a question best, best first.
+    """Return the archived messages of a branch's path that answer a question, best first.
 
-    With a `speaker` (see `speakers.messages_of`) only what that one said. Erased and excluded
-    messages are not found. The caller has authorised the branch.
+    With a `speaker` (see `speakers.messages_of`), only messages of that one. Erased and excluded
+    messages are not found. The caller has authorised access to the branch.
     """
     to = archive.archived(branch)
     if to is None:
@@ -138,7 +141,7 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
     found, _ = find(owner_id, asked, within=within, line=line)
     ids = [text.id for text in found]
     if said is not None:
-        # Their neighbours were ranked with them, and may be another's.
+        # Neighbours were ranked too, and may have another speaker.
         ids = only(ids, said=said)
     return SearchResult(messages_at(ids[:most]), missing)
 
@@ -152,12 +155,11 @@ def search_unsent(
     sent: Collection[int],
     look: Look | None = None,
 ) -> SearchResult:
-    """Return the messages of a branch's path that a prompt leaves out and that answer a question.
+    """Return unsent messages of a branch's path that answer a question, best first.
 
-    They are ranked as in every search of a person's chats; `look` compares by meaning too. `sent`
-    has the seqs of the messages in the prompt. With a `speaker` (see `speakers.messages_of`) only
-    their messages are found. Erased and excluded messages are not. The caller has authorised the
-    branch.
+    Ranked like every search; `look` compares by embedding. `sent`: seqs of the messages in the
+    prompt. With a `speaker` (see `speakers.messages_of`), only their messages. Erased and excluded
+    messages are not found. The caller has authorised access to the branch.
     """
     to = last_unsent(branch, sent=sent)
     if not to:
@@ -179,7 +181,7 @@ def search_unsent(
 
 
 def last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
-    """Return the highest seq of a branch that a prompt does not contain; 0 if it contains all."""
+    """Return the highest seq that a prompt does not contain; 0 if it contains all."""
     seq = branch.last_seq
     while seq in sent:
         seq -= 1
@@ -187,14 +189,14 @@ def last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
 
 
 def only(ids: Sequence[int], *, said: SaidBy) -> list[int]:
-    """Return those texts that the speaker said."""
+    """Return the texts of the speaker."""
     theirs = Message.objects.filter(said.condition, search_text__in=list(ids))
     found = set(theirs.values_list("search_text", flat=True))
     return [key for key in ids if key in found]
 
 
 def path_of(branch: Branch, to: int) -> SearchablePath:
-    """Return what can be searched of a branch's path up to a seq."""
+    """Return the searchable parts of a branch's path up to a seq."""
     segments = [part for part in history.segments(branch) if part.after < to]
     ids = {branch.pk, *(part.branch_id for part in segments)}
     rows = SearchPlace.objects.filter(branch__in=ids)
@@ -215,7 +217,7 @@ def path_of(branch: Branch, to: int) -> SearchablePath:
 
 
 def messages_at(ids: Sequence[int]) -> list[Message]:
-    """Return the messages of some texts, in their order."""
+    """Return the messages of some texts, in order."""
     rows = Message.objects.filter(search_text__in=list(ids), excluded=False, erased_at=None)
     found = {row.search_text.pk: row for row in rows.select_related("search_text")}
     return [found[key] for key in ids if key in found]

@@ -1,6 +1,6 @@
-"""Recognises secrets in a text: payment cards, bank accounts, keys, passwords, identity numbers.
+"""Detect secrets in a text: payment cards, bank accounts, keys, passwords, identity numbers.
 
-A preference is sent with every message, so a text with a secret never becomes one. Checks follow
+Preferences are sent with every message, so a text with a secret never becomes one. Checks follow
 ISO/IEC 7812 (Luhn digit of cards) and ISO 13616 (IBAN, remainder 97).
 """
 
@@ -23,12 +23,12 @@ _KEYS = re.compile(
 )
 _DIGITS = re.compile(r"(?<!\d)\d(?:[ .-]?\d){12,18}(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}\b", re.IGNORECASE)
-# A long run of mixed letters and digits that is no word: a key of a kind that is not known here.
+# A long run of mixed letters and digits: probably a key of an unknown kind.
 _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{24,}(?![\w/-])")
 
 
 def is_secret(text: str) -> bool:
-    """Return True if a text seems to hold a secret."""
+    """Return True if a text seems to contain a secret."""
     if _WORDS.search(text) or _KEYS.search(text) or _RANDOM.search(text):
         return True
     numbers = (re.sub(r"\D", "", found) for found in _DIGITS.findall(text))
@@ -36,16 +36,16 @@ def is_secret(text: str) -> bool:
 
 
 def is_card(digits: str) -> bool:
-    """Return True if a number of 13 to 19 digits ends with the check digit of a card."""
+    """Return True if a number of 13 to 19 digits ends with a card's check digit."""
     doubled = (2 * int(digit) for digit in digits[-2::-2])
     total = sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)
     return len(set(digits)) > 1 and total % 10 == 0
 
 
 def is_iban(text: str) -> bool:
-    """Return True if a text, or its beginning, is an account number with valid check digits.
+    """Return True if a text, or its beginning, is an IBAN with valid check digits.
 
-    Words that follow the number may have been taken for groups of it.
+    Words after the number may have been read as groups of it.
     """
     compact = text.replace(" ", "").upper()
     return any(_remainder(compact[:length]) == 1 for length in range(15, min(len(compact), 34) + 1))

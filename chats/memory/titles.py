@@ -1,4 +1,4 @@
-"""Finds chats by their titles, also by the middle of a word."""
+"""Find chats by title, including matches inside a word."""
 
 import uuid
 
@@ -9,15 +9,15 @@ from chats.memory.recall import Scope, in_scope
 from chats.memory.words import spans, stops
 from chats.models import Chat
 
-# The chats whose titles are looked at, those used last; the same on both databases, which fold
-# letters in ways of their own.
+# Maximum titles compared, most recently used first. Compared in Python, because the databases fold
+# case differently.
 MOST_LOOKED_AT = 2_000
 
 
 def titled(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
-    """Return a person's chats whose titles have every telling word of a question, newest first.
+    """Return a person's chats whose titles contain every significant word, newest first.
 
-    None where the scope asks for what only a message has: a role, a speaker, a time.
+    None for filters that only apply to messages: role, speaker, time.
     """
     found = spans(question)
     wanted = {word.full or word.stem for word in found if word.stem not in stops()}
@@ -25,7 +25,7 @@ def titled(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Cha
     if not wanted or scope.role or scope.speaker or scope.before or scope.after:
         return []
     rows = Chat.objects.filter(in_scope(owner_id, scope)).exclude(title="")
-    # As texts: of thousands of ids, a few are made into such.
+    # As strings, because only a few of thousands of ids become UUID objects.
     titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
     newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
     ids = [uuid.UUID(key) for key, title in newest if has_all(title, wanted)][:most]
@@ -34,11 +34,11 @@ def titled(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Cha
 
 
 def has_all(title: str, wanted: set[str]) -> bool:
-    """Tell whether a title has each of some folded words, in whole or inside another."""
+    """Return True if a title contains each of some folded words, also inside other words."""
     plain = title.casefold()
     if all(word in plain for word in wanted):
         return True
-    # Its words are what stands there: no mark to be folded, no sign within a word.
+    # Pure ASCII words need no folding.
     if plain.isascii() and plain.replace(" ", "").isalnum():
         return False
     folded = " ".join(word.full or word.stem for word in spans(title))

@@ -1,8 +1,8 @@
-"""Finds what a person tells of themselves in a message of their own: by rule, literally.
+"""Find preferences that a person states in a message, with rules and literally.
 
 Only at the beginning of a sentence of the first paragraph, before any colon, outside code and
-quotations, and never in a message so long that it may be a paste: what a document, a quotation or
-another speaker says is not the person's word. Each text is a literal part of the message.
+quotations, and never in a message that may be a paste. Documents, quotations and other speakers do
+not count as the person's statements. Each text is a literal part of the message.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from chats.memory.sensitive import is_secret
 from contextpolicy.engine import names
 
-# In characters: a longer message may be a paste, and a longer text is no preference.
+# In characters: a longer message may be a paste, and a longer text is not a preference.
 LONGEST_MESSAGE = 1_000
 LONGEST_TEXT = 200
 SHORTEST_TEXT = 2
@@ -24,7 +24,7 @@ _HIDDEN = re.compile(
 )
 _PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TITLES = r"dr|prof|mrs?|ms|mx|st|herr|frau|hr|fr|sra?|srta|sig|mme|mlle|dott|dra?|д-р"
-# A full stop inside a word, or behind a title, ends no sentence.
+# A full stop inside a word or after a title does not end a sentence.
 _BEHIND_A_TITLE = "|".join(
     rf"(?<=\b{title})"
     for title in ("dr", "mr", "ms", "st", "fr", "sr", "prof", "mrs", "sra", "dra")
@@ -72,7 +72,7 @@ _FORGET = re.compile(
     r"|забудь(?:те)?\s*,\s*что|انسَ?\s+أن|忘掉|忘记|忘記)\s*[:：,，]?\s*(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
-# Japanese and Korean put the request behind what is to be remembered.
+# Japanese and Korean put the verb after the object.
 _REMEMBER_BEHIND = re.compile(
     r"\s*(?P<text>[^\s].*?)(?:"
     r"(?:という)?(?:こと|の)?(?:と|を|は)[、,]?\s*(?:覚えておいて|覚えて|忘れないで)(?:ください|くださいね|ね|くれ)?"
@@ -94,7 +94,7 @@ _CALLED = re.compile(
     r"|叫我|我的名字是|我叫)\s*(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
-# Japanese and Korean put the verb behind the name.
+# Japanese and Korean put the verb after the name.
 _CALLED_BEHIND = re.compile(
     r"\s*(?:"
     r"(?:(?:私|僕|俺|わたし|ぼく)の名前は|名前は)\s*(?P<ja>[^\W\d_][\w・ー]{0,30}?)(?:です|だよ|と(?:いい|言い|申し)ます"
@@ -104,7 +104,7 @@ _CALLED_BEHIND = re.compile(
     r"|(?:(?:저를|나를|날)\s*)?(?P<ko2>[^\W\d_]\w{0,20}?)(?:이라고|라고)\s*불러(?:\s*(?:줘|주세요))?요?"
     r")\s*[。.!！]*\s*"
 )
-# A name has few words, and its sentence says nothing else of it.
+# A name has few words, and its sentence contains nothing else about it.
 _NAME = re.compile(
     rf"(?:(?:{_TITLES})\.?\s+)?[^\W\d_][\w’'-]*(?: (?-i:[^\W\d_a-zà-ÿа-я])[\w.’'-]*){{0,3}}",
     re.IGNORECASE,
@@ -123,7 +123,7 @@ _NO_NAME = re.compile(
     rf"|(?:{_TITLES})\.?$)(?!\w)",
     re.IGNORECASE,
 )
-# A text of nothing but these says what only its chat knows.
+# A text of only these words has no meaning outside its chat.
 _POINTING = frozenset(
     [
         "that",
@@ -223,7 +223,7 @@ _POINTING = frozenset(
         "ذلك",
     ]
 )
-# What holds for one task or one day is no preference.
+# Limited to one task or day, so not a preference.
 _PASSING = re.compile(
     r"\b(?:(?:for|in|on|during|about)\s+(?:this|the current|today[’']s)\s+\w+|this\s+(?:time|once"
     r"|week|month|function|file|task|trip|chat"
@@ -238,7 +238,7 @@ _PASSING = re.compile(
     r"|今天|明天|这次|這次|今回|今日|明日|이번|오늘|내일|اليوم|غدا|هذه المرة",
     re.IGNORECASE,
 )
-# What a text is about decides whether it replaces an older one.
+# The topic of a text decides whether it replaces an older preference.
 _SLOTS = (
     ("name", r"\bmy name is\b|\bmein name ist\b|我的名字是"),
     (
@@ -279,7 +279,7 @@ _SLOT_PATTERNS = [(slot, re.compile(pattern, re.IGNORECASE)) for slot, pattern i
 
 
 class Telling(NamedTuple):
-    """One thing that a person said of themselves, and where it stands in their message."""
+    """One statement of a person about themselves, and its position in their message."""
 
     slot: str
     text: str
@@ -288,12 +288,12 @@ class Telling(NamedTuple):
 
 
 def told_in(text: str) -> list[Telling]:
-    """Return what a message tells, each a literal part of it; mostly nothing."""
+    """Return the statements in a message, each a literal part of it; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
     end = _PARAGRAPH_END.search(text)
     first = text[: end.start()] if end else text
-    # Masked with a character that no rule reads, so that places stay.
+    # Masked with a character that no rule matches, so that positions stay valid.
     seen = _HIDDEN.sub(lambda found: "\0" * len(found.group()), first)
     found = []
     for sentence in _SENTENCE.finditer(seen):
@@ -302,13 +302,13 @@ def told_in(text: str) -> list[Telling]:
             told = _told(words, at=sentence.start(), text=text)
             found += [told] if told else []
         if re.search(r"[:：]\s", words + " ") and not _REMEMBER.match(words):
-            # What follows is given to be worked on, and may be anybody's.
+            # The text after this is material to work on and may be by another author.
             break
     return found
 
 
 def withdrawn_in(text: str) -> list[str]:
-    """Return what a message asks to forget, each as it says it; mostly nothing."""
+    """Return the requests to forget in a message, each as a literal part; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
     end = _PARAGRAPH_END.search(text)
@@ -319,7 +319,7 @@ def withdrawn_in(text: str) -> list[str]:
 
 
 def is_span(told: Telling, *, text: str) -> bool:
-    """Tell whether a text stands literally at its place, outside code, quotations and pastes."""
+    """Return True if a text is at its position, outside code, quotations and pastes."""
     if len(text) > LONGEST_MESSAGE or text[told.start : told.end] != told.text:
         return False
     return not any(
@@ -328,12 +328,12 @@ def is_span(told: Telling, *, text: str) -> bool:
 
 
 def without_hidden(text: str) -> str:
-    """Return a text with a mark in place of its code and quotations."""
+    """Return a text with code and quotations masked."""
     return _HIDDEN.sub("[…]", text)
 
 
 def slot_of(text: str) -> str:
-    """Return the slot that a text belongs to; `note` where nothing says."""
+    """Return the slot of a text; `note` by default."""
     return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
 
 
@@ -360,12 +360,12 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
 
 
 def is_pointing(text: str) -> bool:
-    """Return True if a text only points at something else, such as "that" or "this for later"."""
+    """Return True if a text only refers to something else, such as "that" or "this for later"."""
     return all(word in _POINTING for word in re.findall(r"\w+", text.lower()))
 
 
 def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Telling | None:
-    """Return the part without the white space and the full stop around it."""
+    """Return the part without surrounding white space and full stop."""
     said = words[start:end]
     start += len(said) - len(said.lstrip())
     said = said.strip().rstrip(".!。！、,").rstrip()

@@ -1,7 +1,7 @@
-"""The spaces of vectors and their rows: chosen, built, counted, and deleted with what they are of.
+"""Vector spaces and their rows: choose, build, count and delete.
 
-Only this module writes them. A vector is written under the same lock as the words of its text, so
-that an erasure comes before it and is seen, or after it and takes it along.
+Only this module writes them. Writing a vector takes the same lock as indexing its text. An erasure
+therefore either comes first and is seen, or comes later and deletes the vector.
 """
 
 import hashlib
@@ -20,29 +20,29 @@ from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 from speed.commits import unflushed
 
-# How texts are divided; another number is another space.
+# Version of the chunking; a new version needs a new space.
 DIVIDED = 1
 PASSAGE_WORDS = 120
 PASSAGE_CHARACTERS = 800
-# A text of which so many characters are refused as well has no vector.
+# If even a text of this length is rejected, it gets no vector.
 SHORTEST_HALF = 50
-# A pass over all texts looks for those that a lost task left out; the first one soon, for what was
-# indexed while the space was chosen.
+# Interval of passes over all texts, which find those that lost tasks left out. The first pass comes
+# soon, for texts indexed while the space was chosen.
 PASS_EVERY, FIRST_PASS = timedelta(hours=6), timedelta(minutes=10)
-# Of a space that is deleted, at once.
+# Rows of a deleted space that are removed at once.
 DELETED_AT_ONCE = 5_000
-# Of a text: nothing to compare; its model made none.
+# States of a text without a vector: no content, or rejected by the model.
 EMPTY, REFUSED = "", "refused"
 _WORD = re.compile(r"\S+")
 
 
 class OtherDimensions(Exception):
-    """A model answers with vectors of another length than those of its space."""
+    """A model returns vectors of another length than those of its space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a space: texts that have a vector, of how many; those of which none was made."""
+    """The progress of a space: texts with a vector, all texts, and rejected texts."""
 
     texts: int
     done: int
@@ -50,12 +50,12 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        """The texts without a vector."""
+        """The number of texts without a vector."""
         return max(self.texts - self.done, 0) + self.refused
 
 
 def passages(text: str) -> list[str]:
-    """Divide a text into passages of at most so many words and characters."""
+    """Split a text into chunks of limited words and characters."""
     found: list[str] = []
     start = end = words = 0
     for word in _WORD.finditer(text):
@@ -71,7 +71,7 @@ def passages(text: str) -> list[str]:
 
 
 def halves(text: str) -> list[str]:
-    """Return both halves of a text that was too long for its model; none of a short one."""
+    """Return both halves of a text that is too long for its model; empty for a short one."""
     if len(text) < 2 * SHORTEST_HALF:
         return []
     middle = len(text) // 2
@@ -81,25 +81,25 @@ def halves(text: str) -> list[str]:
 
 
 def prefixes(name: str) -> tuple[str, str]:
-    """Return what a model wants to stand before a question, and before a text."""
+    """Return the prefixes that a model expects before questions and before texts."""
     return ("query: ", "passage: ") if re.search(r"\be5\b", name, re.IGNORECASE) else ("", "")
 
 
 def key_of(model: ModelSpec, *, base_url: str) -> str:
-    """Return what the vectors of a model depend on."""
+    """Return the settings that a model's vectors depend on."""
     address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
     said = "".join(prefixes(model.name)).replace(" ", "")
     return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
 
 
 def serving() -> VectorSpace | None:
-    """Return the space that questions are compared in."""
+    """Return the space used for questions."""
     rows = VectorSpace.objects.filter(state=VectorSpace.State.SERVING)
     return rows.select_related("model").first()
 
 
 def living() -> list[VectorSpace]:
-    """Return the space in use and the one that is being built."""
+    """Return the active space and the one being built."""
     rows = VectorSpace.objects.exclude(state=VectorSpace.State.RETIRED)
     return list(rows.select_related("model").order_by("pk"))
 
@@ -108,10 +108,10 @@ def living() -> list[VectorSpace]:
 def choose(
     model: ModelSpec | None, *, base_url: str, actor: str, now: datetime, anew: bool = False
 ) -> VectorSpace | None:
-    """Have texts embedded by a model, or, without one, by none any more.
+    """Choose the embedding model; without one, disable embedding.
 
-    A space of the same model is kept, unless it is to be built `anew`. The one in use answers until
-    the new one is complete.
+    Keeps a space of the same model, unless `anew`. The active space stays in use until the new one
+    is complete.
     """
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
     State = VectorSpace.State  # noqa: N806 - a class
@@ -136,14 +136,14 @@ def choose(
 
 
 def retire(space: VectorSpace, *, now: datetime) -> None:
-    """Have a space deleted, bit by bit."""
+    """Schedule the deletion of a space in steps."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(state=VectorSpace.State.RETIRED, due_at=now, lease_token="", lease_until=None)
 
 
 @transaction.atomic
 def complete(space: VectorSpace, *, now: datetime) -> None:
-    """Put a space in use whose pass has come to its end, in the place of the one before."""
+    """Activate a space whose pass has finished, replacing the previous one."""
     rows = VectorSpace.objects.select_for_update()
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
     if held is None:
@@ -159,7 +159,7 @@ def complete(space: VectorSpace, *, now: datetime) -> None:
 
 
 def delete_retired() -> bool:
-    """Delete some vectors of spaces that nobody uses; return whether some are left."""
+    """Delete some vectors of unused spaces; return True if some are left."""
     for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
         rows = TextVector.objects.filter(space=space).order_by("pk")
         some = list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE])
@@ -172,7 +172,7 @@ def delete_retired() -> bool:
 
 
 def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
-    """Return those of some texts of which a space has nothing, with their messages and chats."""
+    """Return the texts that have no entry in a space, with their messages and chats."""
     keys = list(texts.values_list("pk", flat=True))
     known = TextVector.objects.filter(space=space, text__in=keys).values_list("text", flat=True)
     missing = SearchText.objects.filter(pk__in=set(keys).difference(known)).order_by("pk")
@@ -180,10 +180,10 @@ def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[Sea
 
 
 def store(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
-    """Keep the vectors of texts: of each its passages, none if it has nothing, None if refused.
+    """Store the vectors of texts: one per chunk, empty without content, None if rejected.
 
-    What was erased or deleted meanwhile is left out. Raises `OtherDimensions`. Returns how many
-    texts there were.
+    Skips texts erased or deleted in the meantime. Returns the number of stored texts. Raises
+    `OtherDimensions`.
     """
     lengths = {len(row) // 2 for rows in made.values() for row in rows or ()}
     with unflushed():
@@ -211,7 +211,7 @@ def store(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int
 
 
 def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
-    """Raise `OtherDimensions` unless all vectors are as long as the first of their space."""
+    """Raise `OtherDimensions` unless all vectors have the length of the space's first one."""
     for length in lengths:
         VectorSpace.objects.filter(pk=space.pk, dimensions=None).update(dimensions=length)
         if not VectorSpace.objects.filter(pk=space.pk, dimensions=length).exists():
@@ -224,18 +224,18 @@ def forget(texts: QuerySet[SearchText]) -> int:
 
 
 def withdraw(space: VectorSpace, texts: QuerySet[SearchText]) -> int:
-    """Delete the vectors that a space has of texts; their words stay in the index."""
+    """Delete the vectors of texts in a space; their words stay in the index."""
     with unflushed():
         return TextVector.objects.filter(space=space, text__in=texts.values("pk")).delete()[0]
 
 
 def forget_ids(keys: Collection[int]) -> int:
-    """Delete the vectors of texts by their ids, in the caller's transaction."""
+    """Delete the vectors of texts by id, in the caller's transaction."""
     return TextVector.objects.filter(text__in=keys).delete()[0] if keys else 0
 
 
 def progress(space: VectorSpace) -> Progress:
-    """Count what a space has."""
+    """Return the progress of a space."""
     texts = SearchText.objects.filter(message__isnull=False).count()
     rows = TextVector.objects.filter(space=space)
     first = rows.filter(passage=0).count()

@@ -1,21 +1,20 @@
-"""Splits a text into the words that search compares: one pipeline for index, question and marks.
+"""Split a text into search words, in the same way for the index, questions and highlights.
 
-Characters are made alike first (NFKC, so half-width kana and ligatures too), then a run of letters
-is split where the script changes, and each part is read as its script asks:
+Characters are normalised first (NFKC, including half-width kana and ligatures). A run of letters is
+then split where the script changes, and each part is processed by script:
 
 | script | words |
 |---|---|
-| Han, kana | each character, and each two that stand together |
-| Hangul | each two, so that a noun is found under its particle |
-| Thai, Lao, Burmese, Khmer | each three |
-| Arabic, Hebrew | each three, without vowel marks |
+| Han, kana | single characters and pairs |
+| Hangul | pairs, so that a noun is found despite its particle |
+| Thai, Lao, Burmese, Khmer | groups of three |
+| Arabic, Hebrew | groups of three, without vowel marks |
 | Cyrillic | stem (Russian) |
-| all others | stem (English), parts of camelCase beside the whole |
+| all others | stem (English), and the parts of camelCase words |
 
-A word has its stem, by which texts are ranked, its full form, by which a beginning is found, and
-its place in the text as it was written, by which it is marked. Both databases index these words and
-nothing else, so a search finds the same on either, and no text becomes query syntax: a word has
-letters, digits and the marks of its script.
+A word has a stem for ranking, a full form for prefix search, and its original position for
+highlighting. Both databases index only these words, so results are the same on either. A word
+consists of letters, digits and combining marks, so text cannot become query syntax.
 """
 
 import re
@@ -25,11 +24,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-# Raise it with every change of what a text's words are: texts are then indexed anew, one by one,
-# while the old words serve.
+# Increase after every change to word extraction. Texts are then indexed again one by one; the old
+# words stay in use until then.
 VERSION = 3
 LONGEST_WORD = 40
-# Longer runs are hardly met twice.
+# Longer runs rarely occur twice.
 _CACHED = 40
 _CJ = (
     "々〇\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
@@ -44,19 +43,19 @@ _SCRIPT = re.compile(
     f"|(?P<cyrillic>[\u0400-\u052f][{_CYRILLIC}]*)"
     f"|(?P<other>[^{_CJ}{_HANGUL}{_THAI}{_ARABIC}\u0400-\u052f]+)"
 )
-# Scripts that write words without spaces, or with inflections no stemmer here knows, are compared
-# by overlapping pieces of so many characters.
+# Scripts without spaces, or with inflections that no stemmer here supports, are compared by
+# overlapping pieces of this length.
 _LENGTHS = {"cj": 2, "hangul": 2, "thai": 3, "arabic": 3}
 _APOSTROPHES = "'\u2019\u02bc"
 _CAMEL = re.compile("[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ELIDED = re.compile(f"(?:[cdjlmnst]|qu)[{_APOSTROPHES}](?=[^\\W\\d_]{{3}})", re.IGNORECASE)
-# A name with an ending behind an apostrophe, as Turkish writes it; English contractions are none.
+# A name with a suffix after an apostrophe, as in Turkish. English contractions are excluded.
 _SUFFIXED = re.compile(
     f"([^\\W\\d_]{{3,}})[{_APOSTROPHES}](?!(?:d|ll|m|re|s|t|ve)$)[^\\W\\d_]", re.IGNORECASE
 )
 _POSSESSIVE = re.compile(f"[{_APOSTROPHES}]s$", re.IGNORECASE)
 _ARABIC_LETTERS = {"\u0640": "", "\u0649": "\u064a", "\u0629": "\u0647"}
-# Latin letters that Unicode does not take for others with a mark, as people write them without.
+# Latin letters that Unicode does not decompose, with their common spelling.
 _LETTERS = str.maketrans(
     {
         "\u0131": "i",
@@ -71,9 +70,9 @@ _LETTERS = str.maketrans(
         "þ": "th",
     }
 )
-# Where the marks of letters are no letters of their own.
+# Scripts in which combining marks do not form separate letters.
 _WITHOUT_MARKS = re.compile("[\u00c0-\u03ff\u0590-\u08ff\u1e00-\u1fff]")
-# Words that stand in a question for its grammar alone.
+# Grammar words of questions.
 _GRAMMAR = """
     a about after all also am an and any are as at be because been before but by can cant could did
     didnt do does doesnt doing dont for from get go had has have having he her here him his how i if
@@ -86,7 +85,7 @@ _stemmers = threading.local()
 
 
 class Word(NamedTuple):
-    """A word: what ranks it, its full form (empty for a piece), and its place in the text."""
+    """A word: its stem for ranking, its full form (empty for a piece), and its position."""
 
     stem: str
     full: str
@@ -95,7 +94,7 @@ class Word(NamedTuple):
 
 
 class _Folding(dict[int, str]):
-    """The letters that stand for each character; found once for each."""
+    """A cache of the letters that replace each character."""
 
     def __missing__(self, code: int) -> str:
         folded = _folded(chr(code))
@@ -107,7 +106,7 @@ _FOLDING = _Folding()
 
 
 def _folded(char: str) -> str:
-    """Return a character without case, and without marks where these make no other letter."""
+    """Return a character without case, and without marks that do not form another letter."""
     if "\u0300" <= char <= "\u036f":
         return ""
     if char.isdecimal():
@@ -120,9 +119,9 @@ def _folded(char: str) -> str:
 
 
 def spans(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word]:
-    """Return the words of a text in order, each with its place in the text as it is given.
+    """Return the words of a text in order, with positions in the original text.
 
-    `only`: those that are wanted; the others take less time then.
+    `only`: selects words; the others are processed faster.
     """
     normal, places = _with_places(text)
     found: list[Word] = []
@@ -139,7 +138,7 @@ def spans(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word
 
 
 def read(text: str) -> tuple[list[str], list[str]]:
-    """Return the stems of a text and its full words, each in order."""
+    """Return the stems and the full words of a text, each in order."""
     stems: list[str] = []
     full: list[str] = []
     normal = unicodedata.normalize("NFKC", text)
@@ -152,14 +151,14 @@ def read(text: str) -> tuple[list[str], list[str]]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, as search ranks by them; without spaces."""
+    """Return the stems of a text in order, without spaces."""
     return read(text)[0]
 
 
 def asked(text: str) -> list[str]:
-    """Return the words of a question, each once, without those that every text has.
+    """Return the unique words of a question, without those that occur in every text.
 
-    All of them when nothing else is left.
+    Returns all of them if nothing else is left.
     """
     every = dict.fromkeys(words(text))
     telling = [one for one in every if one not in stops()]
@@ -167,7 +166,7 @@ def asked(text: str) -> list[str]:
 
 
 def _with_places(text: str) -> tuple[str, Sequence[tuple[int, int]]]:
-    """Return the text in its normal form, and the place of each character where that changed it."""
+    """Return the normalised text, and the original position of each character if changed."""
     if unicodedata.is_normalized("NFKC", text):
         return text, ()
     normal: list[str] = []
@@ -180,7 +179,7 @@ def _with_places(text: str) -> tuple[str, Sequence[tuple[int, int]]]:
 
 
 def _read(run: str) -> Sequence[Word]:
-    """Return the words of a run of letters; places are those in the run."""
+    """Return the words of a run of letters; positions are relative to the run."""
     return _read_once(run) if len(run) <= _CACHED else tuple(_read_run(run))
 
 
@@ -190,7 +189,7 @@ def _read_once(run: str) -> Sequence[Word]:
 
 
 def _read_run(run: str) -> Iterator[Word]:
-    """Yield the words of a run, part by part as its scripts change."""
+    """Yield the words of a run, split where the script changes."""
     for part in _SCRIPT.finditer(run):
         script, start = part.lastgroup or "other", part.start()
         read_part = _pieces if script in _LENGTHS else _whole
@@ -200,7 +199,7 @@ def _read_run(run: str) -> Iterator[Word]:
 
 
 def _pieces(part: str, script: str) -> Iterator[Word]:
-    """Yield the overlapping pieces of a part, the characters of Han and kana beside them."""
+    """Yield the overlapping pieces of a part, and single characters for Han and kana."""
     length = _LENGTHS[script]
     kept = [(at, made) for at, char in enumerate(part) if (made := char.translate(_FOLDING))]
     full = (
@@ -216,7 +215,7 @@ def _pieces(part: str, script: str) -> Iterator[Word]:
 
 
 def _whole(part: str, script: str) -> Iterator[Word]:
-    """Yield a part as a word, then its parts where it is written in camelCase or has an article."""
+    """Yield a part as a word, then its camelCase parts or the word without an article."""
     yield _word(part, script, 0)
     if part.isalpha() and (part.islower() or part.istitle() or part.isupper()):
         return
@@ -231,7 +230,7 @@ def _whole(part: str, script: str) -> Iterator[Word]:
 
 
 def _word(part: str, script: str, start: int) -> Word:
-    """Return one word at its place."""
+    """Return one word at its position."""
     base = _POSSESSIVE.sub("", part).translate(_FOLDING)
     full = part.translate(_FOLDING)
     for mark in _APOSTROPHES:
@@ -242,9 +241,9 @@ def _word(part: str, script: str, start: int) -> Word:
 
 
 def stemmer(language: str) -> Any:
-    """Return this thread's stemmer: two threads may not use one at once."""
+    """Return this thread's stemmer, because stemmers are not thread-safe."""
     if not hasattr(_stemmers, language):
-        # At its first use: it brings every language, 4 MB that an idle process need not have.
+        # Imported on first use: it loads all languages, 4 MB that an idle process does not need.
         import snowballstemmer  # noqa: PLC0415
 
         setattr(_stemmers, language, snowballstemmer.stemmer(language))
@@ -253,13 +252,13 @@ def stemmer(language: str) -> Any:
 
 @cache
 def stops() -> frozenset[str]:
-    """Return the words that every text has, as search compares them."""
+    """Return the words that occur in every text, in search form."""
     return frozenset(stem for one in STOP_WORDS for stem in words(one))
 
 
 @cache
 def _marks() -> str:
-    """Return the marks of letters as a set of a pattern: `\\w` has none of them."""
+    """Return the combining marks as a pattern set, because the word class excludes them."""
     where = (range(0x300, 0x3100), range(0xA600, 0xAC00), range(0x11000, 0x12000))
     found = [
         chr(code) for part in where for code in part if unicodedata.category(chr(code))[0] == "M"
@@ -269,12 +268,12 @@ def _marks() -> str:
 
 @cache
 def _runs(*, is_ascii: bool) -> re.Pattern[str]:
-    """Return the pattern of letters, digits and marks that stand together."""
+    """Return the pattern of letters, digits and marks in a run."""
     letters = "[A-Za-z0-9]+" if is_ascii else f"[^\\W_]+(?:[{_marks()}][^\\W_]*)*"
     return re.compile(f"{letters}(?:[{_APOSTROPHES}]{letters})*")
 
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """Return the pattern of a character with all that may melt into it."""
+    """Return the pattern of a character with everything that may combine with it."""
     return re.compile(f"(?s:.)[{_marks()}\uff9e\uff9f\u1160-\u11ff\uffc2-\uffdc]*")

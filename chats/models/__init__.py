@@ -1,4 +1,4 @@
-"""The families of rows. Django finds models here, the one place of re-exports."""
+"""Models of the chats app, re-exported so that Django finds them."""
 
 from chats.models.chats import (
     Branch,
@@ -12,7 +12,7 @@ from chats.models.chats import (
 from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
-from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
+from chats.models.gateway import DeletedResponse, GatewayChat, GatewayNode, PassedOn
 from chats.models.jobs import SkippedRow
 from chats.models.memory import (
     ForgottenPreference,
@@ -23,7 +23,7 @@ from chats.models.memory import (
 )
 from chats.models.people import AccountSettings, ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
-from chats.models.retention import ErasureWish, RetentionEntry, RetentionRun
+from chats.models.retention import ErasureWish, KeptText, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
@@ -41,6 +41,7 @@ __all__ = [
     "Compaction",
     "CompactionBalance",
     "DailyCount",
+    "DeletedResponse",
     "ErasureWish",
     "FileImport",
     "FilePiece",
@@ -51,6 +52,7 @@ __all__ = [
     "IdempotencyRecord",
     "ImportOutcome",
     "ImportedChat",
+    "KeptText",
     "LoginFailure",
     "LoginLink",
     "MemorySettings",

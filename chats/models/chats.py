@@ -1,4 +1,4 @@
-"""Chats, branches and messages. Append-only, apart from the few marks named here."""
+"""Chats, branches and messages. Rows are append-only except for the columns named here."""
 
 import uuid
 from typing import ClassVar
@@ -6,6 +6,7 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.models.parts import PartsField
 from contextpolicy.engine.messages import JOINT
@@ -13,12 +14,12 @@ from contextpolicy.models.base import Stored
 
 
 class Folder(Stored):
-    """A person's own group of chats."""
+    """A user's group of chats."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     name = models.CharField(max_length=200)
-    # In its chats nothing is noted of the person, and nothing that was noted is sent.
+    # Chats in this folder save no preferences, and their prompts include none.
     without_memory = models.BooleanField(default=False, db_default=False)
 
     class Meta:
@@ -31,32 +32,32 @@ class Folder(Stored):
         return self.name
 
 
-# What the sidebar lists one by one: the pinned chats, and those that lie in no folder.
+# Chats the sidebar lists individually: pinned chats and chats outside folders.
 IN_SIDEBAR = Q(archived=False, deleted_at=None) & (Q(pinned=True) | Q(folder=None))
 
 
 class Chat(Stored):
-    """One conversation of one person."""
+    """A conversation of one user."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     title = models.CharField(max_length=200, blank=True, default="")
-    # Then it was made of what the model was sent; an erasure of that takes it along.
+    # True if a model generated the title from messages. Erasing those messages clears it.
     titled_by_model = models.BooleanField(default=False)
     folder = models.ForeignKey(Folder, null=True, blank=True, on_delete=models.SET_NULL)
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
     system_text = models.TextField(blank=True, default="")
-    # The agents who reply here; None: the chat's model does.
+    # Agents who reply in this chat. None: the chat's model replies.
     team = models.ForeignKey(
         "Team", null=True, blank=True, on_delete=models.SET_NULL, db_index=False
     )
-    # The task of a team that speaks here; None: nobody set one.
+    # Task for the team in this chat. None: no task is set.
     team_task = models.TextField(null=True, blank=True)  # noqa: DJ001 - empty is a task, None is none
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
-    # A policy that the program which opened the chat asked for, nearer than its owner's; see /v1.
+    # Policy requested by the client that opened the chat (/v1). It overrides the owner's policy.
     policy = models.ForeignKey(
         "contextpolicy.ContextPolicy",
         null=True,
@@ -68,15 +69,15 @@ class Chat(Stored):
     active_branch = models.ForeignKey(
         "Branch", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # The number of messages and turns ever accepted here. Raised in the transaction that accepts
-    # one, it gives them their order; a timestamp could not (clocks jump).
+    # Number of messages and turns accepted in this chat. The transaction that accepts one
+    # increments the counter, which defines the order. Timestamps could not: clocks jump.
     accepted_count = models.PositiveBigIntegerField(default=0)
     unread = models.BooleanField(default=False)
-    # Erased when its owner signs out, or some time after its last message.
+    # Erased when the owner signs out, or a fixed time after the last message.
     temporary = models.BooleanField(default=False)
-    # As in a folder without memory, for this chat.
+    # Same as `Folder.without_memory`, for this chat.
     without_memory = models.BooleanField(default=False, db_default=False)
-    # A deleted chat is hidden from everybody until its owner brings it back, or it is erased.
+    # A deleted chat is hidden from everyone until the owner restores it or it is erased.
     deleted_at = models.DateTimeField(null=True, blank=True)
     erase_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -84,7 +85,7 @@ class Chat(Stored):
 
     class Meta:
         indexes: ClassVar = [
-            # By conditions: SQLite does not use an index on the column for "not archived".
+            # Partial indexes: SQLite does not use an index on the column for "not archived".
             models.Index(
                 fields=["owner", "-pinned", "-updated_at", "-id"],
                 condition=IN_SIDEBAR,
@@ -105,7 +106,7 @@ class Chat(Stored):
                 condition=Q(deleted_at=None),
                 name="chat_recent",
             ),
-            # Few, and for few days: these two serve the sweep.
+            # Small indexes for the cleanup job: few rows match, and only for a few days.
             models.Index(
                 fields=["erase_at"], condition=Q(erase_at__isnull=False), name="chat_to_erase"
             ),
@@ -117,7 +118,7 @@ class Chat(Stored):
 
     @property
     def is_provisional(self) -> bool:
-        """True as long as nothing shows that the chat, which a program opened, goes on."""
+        """True while a chat opened through the API is archived and has not been continued."""
         return self.archived and self.erase_at is not None and self.deleted_at is None
 
 
@@ -134,23 +135,23 @@ class Branch(Stored):
         "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     context_revision = models.PositiveBigIntegerField(default=0)
-    # A team's message is called `msg-N`: its seq and this, unless it was imported with an id.
+    # Team message IDs are `msg-N`, N = seq + this offset. Imported messages keep their own IDs.
     team_id_offset = models.BigIntegerField(default=0)
-    # Time zone of the dates in its prompts, set by the first of them. Empty: the owner's zone.
+    # Time zone of dates in prompts, set by the first prompt. Empty: the owner's zone.
     time_zone = models.CharField(max_length=64, blank=True, default="", db_default="")
-    # Undoing a compaction pauses the automatic ones here until someone resumes them.
+    # Undoing a compaction pauses automatic compaction here until a user resumes it.
     compaction_paused = models.BooleanField(default=False)
-    # The program behind it leaves out old messages itself: nothing of ours stands for them.
+    # The client drops old messages itself, so no summary replaces them in prompts.
     client_windowed = models.BooleanField(default=False, db_default=False)
-    # A prompt left messages out, so each later one offers the model the search of the chat.
+    # A prompt left out messages, so every later prompt offers the chat search tool.
     search_offered = models.BooleanField(default=False, db_default=False)
     paused_at = models.DateTimeField(null=True, blank=True)
-    # A request of a person that no worker has begun yet: trigger, focus, model, compaction, by.
+    # Compaction request that no worker has started: trigger, focus, model, compaction, by.
     asked = models.JSONField(default=dict, blank=True)
     asked_at = models.DateTimeField(null=True, blank=True)
-    # What became of the last one: `reason` or `compaction`, and `after`, the last turn before it.
+    # Outcome of the last request: `reason` or `compaction`, and `after`, the turn before it.
     request_outcome = models.JSONField(null=True, blank=True)
-    # The time since which its next summary waits for a place or a worker (`compaction.places`).
+    # Time since which the next summary waits for capacity or a worker (`compaction.places`).
     summary_due_at = models.DateTimeField(null=True, blank=True)
     # Failures before this moment no longer count.
     breaker_reset_at = models.DateTimeField(null=True, blank=True)
@@ -181,24 +182,24 @@ class Branch(Stored):
 
 
 class Message(Stored):
-    """One message of a person or a model. Parts never change after the row was written.
+    """A message of a user or a model. Parts never change after the row is written.
 
-    `seq` is empty while the message waits to be taken up. `accepted` orders the waiting ones. Only
-    `chats.record.messages` writes here, and only seq (once), the marks, the token count and an
-    erasure may ever change.
+    `seq` is empty while the message is queued; `accepted` orders queued messages. Only
+    `chats.record.messages` writes here. Only seq (once), the flags, the token count and an erasure
+    may change a row.
     """
 
     class Role(models.TextChoices):
-        USER = "user", "User"
-        ASSISTANT = "assistant", "Assistant"
+        USER = "user", gettext_lazy("User")
+        ASSISTANT = "assistant", gettext_lazy("Assistant")
 
     class Finish(models.TextChoices):
-        STOP = "stop", "Complete"
-        TOOL_CALLS = "tool_calls", "Step with tool calls"
-        LENGTH = "length", "Cut at the model's output limit"
-        LIMIT = "limit", "Cut at this server's limit"
-        INCOMPLETE = "incomplete", "Cut by a fault"
-        STOPPED = "stopped", "Stopped by a person"
+        STOP = "stop", gettext_lazy("Complete")
+        TOOL_CALLS = "tool_calls", gettext_lazy("Step with tool calls")
+        LENGTH = "length", gettext_lazy("Cut at the model's output limit")
+        LIMIT = "limit", gettext_lazy("Cut at this server's limit")
+        INCOMPLETE = "incomplete", gettext_lazy("Cut by a fault")
+        STOPPED = "stopped", gettext_lazy("Stopped by a person")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="messages")
@@ -206,10 +207,10 @@ class Message(Stored):
     accepted = models.PositiveBigIntegerField()
     role = models.CharField(max_length=10, choices=Role.choices)
     parts = PartsField()
-    # {"roleId": …, "roleName": …, "type": "human" or "ai"}; empty: the chat's owner, or its model.
+    # {"roleId": …, "roleName": …, "type": "human" or "ai"}. Empty: the chat's owner or its model.
     speaker = models.JSONField(null=True, blank=True)
     addressees = models.JSONField(default=list, blank=True)
-    # The turn that took a user message up, or whose step an assistant message is.
+    # The turn that answers a user message, or whose step an assistant message is.
     turn = models.ForeignKey(
         "Turn", null=True, blank=True, on_delete=models.SET_NULL, related_name="messages"
     )
@@ -237,7 +238,7 @@ class Message(Stored):
             models.Index(
                 fields=["branch", "accepted"], condition=Q(seq__isnull=True), name="message_waiting"
             ),
-            # Few messages bear a mark; a prompt looks for them in the whole range it does not send.
+            # Few messages have a flag. A prompt looks for them in the whole range it leaves out.
             models.Index(
                 fields=["branch", "seq"],
                 condition=Q(pinned_at__isnull=False),
@@ -255,24 +256,31 @@ class Message(Stored):
 
     @property
     def text(self) -> str:
-        """The visible words: every text part, in order, apart as models get them."""
+        """Visible text: all text parts in order, joined with the separator that prompts use."""
         return JOINT.join(part["text"] for part in self.parts if part["type"] == "text")
 
     @property
     def said_by(self) -> str:
-        """The name over the message: a member of a team has its own."""
+        """Display name of the author: the role name in a team, otherwise "You" or "Assistant"."""
         if self.speaker:
             return str(self.speaker["roleName"])
         return "You" if self.role == self.Role.USER else "Assistant"
 
     @property
+    def author(self) -> str:
+        """`said_by` in the reader's language, for pages."""
+        if self.speaker:
+            return self.said_by
+        return gettext("You") if self.role == self.Role.USER else gettext("Assistant")
+
+    @property
     def is_incomplete(self) -> bool:
-        """True for a reply cut by a fault and not kept by a person: later prompts leave it out."""
+        """True for a reply cut off by an error that no user kept. Later prompts leave it out."""
         return self.finish == self.Finish.INCOMPLETE and not self.kept
 
 
 class MessageImage(Stored):
-    """The bytes of an image that a message has; its part names them by their hash."""
+    """The bytes of an image in a message. The message part refers to them by hash."""
 
     message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="images")
     sha256 = models.CharField(max_length=64)
@@ -289,7 +297,7 @@ class MessageImage(Stored):
 
 
 class Rendering(Stored):
-    """A message text as safe HTML, made once per text and renderer version."""
+    """A message text rendered as safe HTML, one row per text and renderer version."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     html = models.TextField()
@@ -299,12 +307,12 @@ class Rendering(Stored):
 
 
 class IdempotencyRecord(Stored):
-    """The result of a request with an `Idempotency-Key`, so that a repetition does nothing new."""
+    """The stored response for a request with an `Idempotency-Key`, replayed for repetitions."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     route = models.CharField(max_length=200)
     key = models.CharField(max_length=255)
-    # A commitment to the body, to notice another one; both are empty once its words were erased.
+    # Commitment to the body, to detect a different one. Both are empty once the text is erased.
     salt = models.CharField(max_length=64, blank=True)
     body_commitment = models.CharField(max_length=64, blank=True)
     result = models.JSONField()

@@ -5,104 +5,157 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy
 
 from chats.ground.seals import new_salt
 from contextpolicy.models.base import Stored
 
-# What stands for the model's name where a summary was written without one.
+# Model name of summaries that were written without a model.
 EXTRACTIVE = "extractive"
 
 
 class Compaction(Stored):
-    """One batch of history that left the prompt: folded into a summary, or left out by a window."""
+    """A range of history removed from the prompt: replaced by a summary, or cut by a window."""
 
     class Kind(models.TextChoices):
-        SUMMARY = "summary", "Summary"
-        WINDOW = "window", "Window"
+        SUMMARY = "summary", gettext_lazy("Summary")
+        WINDOW = "window", gettext_lazy("Window")
 
     class Status(models.TextChoices):
-        PREPARING = "preparing", "Being written"
-        PREPARED = "prepared", "Ready"
-        PUBLISHED = "published", "In force"
-        UNDONE = "undone", "Undone"
-        REPLACED = "replaced", "Replaced by a later one"
-        OVERTAKEN = "overtaken", "Overtaken"
-        REJECTED = "rejected", "Rejected"
-        FAILED = "failed", "Failed"
+        PREPARING = "preparing", gettext_lazy("Being written")
+        PREPARED = "prepared", gettext_lazy("Ready")
+        PUBLISHED = "published", gettext_lazy("In force")
+        UNDONE = "undone", gettext_lazy("Undone")
+        REPLACED = "replaced", gettext_lazy("Replaced by a later one")
+        OVERTAKEN = "overtaken", gettext_lazy("Overtaken")
+        REJECTED = "rejected", gettext_lazy("Rejected")
+        FAILED = "failed", gettext_lazy("Failed")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="compactions")
-    kind = models.CharField(max_length=8, choices=Kind.choices)
-    status = models.CharField(max_length=10, choices=Status.choices)
-    # A window names the summary under it; a summary names the one it folds.
+    kind = models.CharField(max_length=8, choices=Kind.choices, verbose_name=gettext_lazy("kind"))
+    status = models.CharField(
+        max_length=10, choices=Status.choices, verbose_name=gettext_lazy("status")
+    )
+    # A window refers to the summary below it; a summary refers to the one it extends.
     base = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        verbose_name=gettext_lazy("base"),
     )
     previous = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        verbose_name=gettext_lazy("previous"),
     )
-    # The compaction in force before it, on which it was planned; an undo brings that back.
+    # The compaction that was active when this one was planned. Undo restores it.
     displaced = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        verbose_name=gettext_lazy("displaced"),
     )
-    # The summary of the same range that a person corrected or had written again.
+    # The summary of the same range that a user corrected or regenerated.
     revises = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="revisions"
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="revisions",
+        verbose_name=gettext_lazy("revises"),
     )
-    from_seq = models.PositiveBigIntegerField()
-    to_seq = models.PositiveBigIntegerField()
-    exceptions = models.JSONField(default=list)
-    source_count = models.PositiveIntegerField(default=0)
-    source_digest = models.CharField(max_length=64, blank=True, default="")
+    from_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("from seq"))
+    to_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("to seq"))
+    exceptions = models.JSONField(default=list, verbose_name=gettext_lazy("exceptions"))
+    source_count = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("source count"))
+    source_digest = models.CharField(
+        max_length=64, blank=True, default="", verbose_name=gettext_lazy("source digest")
+    )
     text = models.TextField(blank=True, default="")
     sections = models.JSONField(default=list)
     retention = models.JSONField(default=dict)
-    trigger = models.CharField(max_length=20)
-    asked_by = models.CharField(max_length=60, blank=True, default="worker")
+    trigger = models.CharField(max_length=20, verbose_name=gettext_lazy("trigger"))
+    asked_by = models.CharField(
+        max_length=60, blank=True, default="worker", verbose_name=gettext_lazy("asked by")
+    )
     focus = models.CharField(max_length=500, blank=True, default="")
-    # The rung of its ladder (see `engine.ladder`) and the number of the attempt, from 1.
-    rung = models.CharField(max_length=20, blank=True, default="")
-    attempt = models.PositiveIntegerField(default=1)
-    # A prepared summary that somebody has to read before it may be used.
-    needs_approval = models.BooleanField(default=False)
-    reason = models.CharField(max_length=500, blank=True, default="")
-    # The words of a person who rejected it.
+    # Step of the fallback ladder (see `engine.ladder`) and the attempt number, from 1.
+    rung = models.CharField(
+        max_length=20, blank=True, default="", verbose_name=gettext_lazy("rung")
+    )
+    attempt = models.PositiveIntegerField(default=1, verbose_name=gettext_lazy("attempt"))
+    # A prepared summary that requires approval before use.
+    needs_approval = models.BooleanField(default=False, verbose_name=gettext_lazy("needs approval"))
+    reason = models.CharField(
+        max_length=500, blank=True, default="", verbose_name=gettext_lazy("reason")
+    )
+    # Comment of the user who rejected the summary.
     remark = models.CharField(max_length=400, blank=True, default="")
-    context_revision = models.PositiveBigIntegerField(default=0)
-    effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
-    prompt_version = models.CharField(max_length=40, blank=True, default="")
-    model_name = models.CharField(max_length=200, blank=True, default="")
-    tokens_before = models.PositiveIntegerField(default=0)
-    tokens_after = models.PositiveIntegerField(default=0)
-    # The tokens of the text alone; empty where nothing was counted.
-    summary_tokens = models.PositiveIntegerField(null=True, blank=True)
+    context_revision = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("context revision")
+    )
+    effective_policy = models.ForeignKey(
+        "contextpolicy.EffectivePolicy",
+        on_delete=models.PROTECT,
+        verbose_name=gettext_lazy("effective policy"),
+    )
+    prompt_version = models.CharField(
+        max_length=40, blank=True, default="", verbose_name=gettext_lazy("prompt version")
+    )
+    model_name = models.CharField(
+        max_length=200, blank=True, default="", verbose_name=gettext_lazy("model name")
+    )
+    tokens_before = models.PositiveIntegerField(
+        default=0, verbose_name=gettext_lazy("tokens before")
+    )
+    tokens_after = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("tokens after"))
+    # Tokens of the summary text alone. Empty: not counted.
+    summary_tokens = models.PositiveIntegerField(
+        null=True, blank=True, verbose_name=gettext_lazy("summary tokens")
+    )
     duration_ms = models.PositiveIntegerField(null=True, blank=True)
-    # In the currency of the model's price, apart from what replies cost; empty: no price is known.
+    # In the currency of the model's price, excluding replies. Empty: no price is known.
     cost = models.DecimalField(max_digits=14, decimal_places=8, null=True, blank=True)
     currency = models.CharField(max_length=8, blank=True, default="", db_default="")
-    # The key of the commitments; an erasure empties it.
+    # Key of the commitments. An erasure empties it.
     salt = models.CharField(max_length=64, blank=True, default=new_salt)
-    # Commitments to the prompt of each call, in order; each is written before its call is made.
+    # Commitments to the prompt of each call, in order. Each is written before its call.
     calls = models.JSONField(default=list, blank=True)
-    # The SHA-256 of the body of each of them, as it left; none where no answer began, or before
-    # these were kept. Empty for processes that do not know the column yet.
+    # SHA-256 of each request body as sent. Missing if no response began or the row is older. Null
+    # for processes that do not know the column yet.
     bodies = models.JSONField(default=list, blank=True, null=True)
-    # What the prompts of its calls are made of beside messages, texts between them included (see
-    # `compaction.calls`). Empty where none was kept, or once erased.
+    # Prompt contents other than messages, such as the texts between them (see `compaction.calls`).
+    # Empty for older rows and after an erasure.
     made_of = models.JSONField(default=dict, blank=True, null=True)
-    usage = models.JSONField(default=dict, blank=True)
-    text_commitment = models.CharField(max_length=64, blank=True, default="")
-    # The worker that writes or wrote it; with a default in the database, for processes that do not
+    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("usage"))
+    text_commitment = models.CharField(
+        max_length=64, blank=True, default="", verbose_name=gettext_lazy("text commitment")
+    )
+    # The worker that writes or wrote the summary. The database default serves processes that do not
     # know the column yet.
     worker = models.CharField(max_length=100, blank=True, default="", db_default="")
     lease_token = models.CharField(max_length=43, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
-    published_at = models.DateTimeField(null=True, blank=True)
-    erased_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(verbose_name=gettext_lazy("created at"))
+    finished_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("finished at")
+    )
+    published_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("published at")
+    )
+    erased_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("erased at"))
 
     class Meta:
+        verbose_name = gettext_lazy("compaction")
+        verbose_name_plural = gettext_lazy("compactions")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["branch"],
@@ -125,7 +178,7 @@ class Compaction(Stored):
             ),
         ]
         indexes: ClassVar = [
-            # Few rows have a claim; they are counted before each new one.
+            # Few rows have a claim. They are counted before each new one.
             models.Index(
                 fields=["lease_until"],
                 condition=Q(lease_until__isnull=False),

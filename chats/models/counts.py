@@ -1,59 +1,64 @@
-"""Counts of calls and compactions: by day, and for each compaction."""
+"""Statistics of calls and compactions, per day and per compaction."""
 
 from typing import Any, ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from chats.models.compactions import Compaction
 from contextpolicy.models.base import Stored
 
 
 def number() -> "models.PositiveBigIntegerField[Any, Any]":
-    """Return a column that counts."""
+    """Return a counter column."""
     return models.PositiveBigIntegerField(default=0)
 
 
 def worth() -> "models.DecimalField[Any, Any]":
-    """Return a column of money in the row's currency; what saves nothing can be below 0."""
+    """Return a column for an amount in the row's currency. Savings can be negative."""
     return models.DecimalField(max_digits=24, decimal_places=10, default=0)
 
 
 class DailyCount(Stored):
-    """The sums of one day (UTC) for one model under one version of a policy, in one currency.
+    """Totals of one UTC day per model, policy version and currency.
 
-    They are added to as the ledger grows, and by nothing else: what is erased later stays counted.
-    The policy is the one that chose the strategy; empty: built-in defaults, or no policy at all.
+    Only new ledger entries add to the totals, so erased messages stay counted. `policy` is the
+    policy that chose the strategy. Empty: built-in defaults or no policy.
     """
 
-    day = models.DateField()
-    # Slugs, so that the row stays when a model or a policy is renamed or gone.
+    day = models.DateField(verbose_name=gettext_lazy("day"))
+    # Slugs, so that the row survives a renamed or deleted model or policy.
     model = models.CharField(max_length=120, blank=True, default="")
-    policy = models.CharField(max_length=60, blank=True, default="")
-    version = models.PositiveIntegerField(default=0)
-    currency = models.CharField(max_length=8, blank=True, default="")
+    policy = models.CharField(
+        max_length=60, blank=True, default="", verbose_name=gettext_lazy("policy")
+    )
+    version = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("version"))
+    currency = models.CharField(
+        max_length=8, blank=True, default="", verbose_name=gettext_lazy("currency")
+    )
     replies = number()
     stopped = number()
     failed = number()
-    # {code: how many}
+    # {error code: number of failures}
     failures = models.JSONField(default=dict)
-    # {milliseconds: how many replies began within them and not within the bucket before}
+    # {upper bound in ms: number of replies whose first token fell in this histogram bucket}
     first_tokens = models.JSONField(default=dict)
     calls = number()
-    # Calls that were answered without a word of their tokens.
+    # Calls for which the provider reported no token usage.
     unreported = number()
     input = number()
     cached = number()
     written = number()
     output = number()
     cost = worth()
-    # Calls that used something without a price.
+    # Calls with usage that has no price.
     unpriced = number()
-    # {what became of it: how many}
+    # {outcome: number of compactions}
     compactions = models.JSONField(default=dict)
     summaries = number()
     summary_cost = worth()
     summaries_unpriced = number()
-    # Of calls whose prompt a compaction governed.
+    # Calls whose prompt used a compaction.
     governed = number()
     saved_tokens = models.BigIntegerField(default=0)
     saved = worth()
@@ -63,7 +68,8 @@ class DailyCount(Stored):
     lost_unpriced = number()
 
     class Meta:
-        verbose_name = "daily count"
+        verbose_name = gettext_lazy("daily count")
+        verbose_name_plural = gettext_lazy("daily counts")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["day", "model", "policy", "version", "currency"], name="counted_once_a_day"
@@ -76,7 +82,7 @@ class DailyCount(Stored):
 
 
 class CompactionBalance(Stored):
-    """The effect of a compaction on the calls that it governed, in one currency."""
+    """Effect of a compaction on the calls whose prompt used it, in one currency."""
 
     compaction = models.ForeignKey(Compaction, on_delete=models.CASCADE, related_name="balances")
     currency = models.CharField(max_length=8, blank=True, default="")

@@ -1,23 +1,24 @@
-"""Files that are made into chats, what became of each chat, and where chats came from."""
+"""Chat imports, the outcome of each chat, and the source of imported chats."""
 
 import uuid
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class ImportedChat(Stored):
-    """A chat that was made of a file. The same chat is imported once."""
+    """A chat created from a file. Each source chat is imported once."""
 
     chat = models.OneToOneField("Chat", on_delete=models.CASCADE, related_name="+")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
-    # The kind of file, and the id that the chat has there.
+    # File format, and the chat's ID in the file.
     form = models.CharField(max_length=20)
     source_id = models.CharField(max_length=200)
-    # Of the summary that came along: the id of its row here, its own, and what it came with.
+    # For an imported summary: the ID of its row here, its original ID, and its metadata.
     details = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField()
 
@@ -31,53 +32,53 @@ class ImportedChat(Stored):
 
 
 class FileImport(Stored):
-    """A file of a person that is made into chats in the background, and how far that is.
+    """A file of a user that the background job imports, with its progress.
 
-    It goes through the chats of the file in their order and keeps its place. Whoever works on it
-    holds its lease; a chat, its outcome and the place are one transaction, so that a worker that is
-    killed doubles nothing. The file itself is deleted with the end.
+    The job imports the chats in file order and saves its position. The worker holds a lease. A
+    chat, its outcome and the position are written in one transaction, so a killed worker duplicates
+    nothing. The file is deleted when the import ends.
     """
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Waiting"
-        RUNNING = "running", "Under way"
-        DONE = "done", "Done"
-        FAILED = "failed", "Failed"
-        STOPPED = "stopped", "Stopped"
+        QUEUED = "queued", gettext_lazy("Waiting")
+        RUNNING = "running", gettext_lazy("Under way")
+        DONE = "done", gettext_lazy("Done")
+        FAILED = "failed", gettext_lazy("Failed")
+        STOPPED = "stopped", gettext_lazy("Stopped")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    # That of its list serves.
+    # The `import_of_person` index covers it.
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    # Bytes of the file.
+    # File size in bytes.
     size = models.PositiveIntegerField()
-    # Its kind, and the chats in it; known once it was read.
+    # File format and number of chats. Known once the file was parsed.
     form = models.CharField(max_length=20, blank=True, default="")
     found = models.PositiveIntegerField(null=True, blank=True)
-    # The chats of the file that are dealt with, and what became of them.
+    # Number of chats processed so far, then counts by outcome.
     place = models.PositiveIntegerField(default=0)
     added = models.PositiveIntegerField(default=0)
     were_here = models.PositiveIntegerField(default=0)
     not_taken = models.PositiveIntegerField(default=0)
-    # Of those that were here, the chats that got new messages.
+    # Chats that already existed and received new messages.
     grown = models.PositiveIntegerField(default=0, db_default=0)
     messages = models.PositiveIntegerField(default=0)
-    # The messages in the file, and those of them that are here.
+    # Messages in the file, and how many of them exist here.
     messages_in_file = models.PositiveBigIntegerField(default=0, db_default=0)
     messages_here = models.PositiveBigIntegerField(default=0, db_default=0)
-    # Where the next chat stands in the file: its part, and the place in it.
+    # Position of the next chat: part of the file, and offset within the part.
     mark_part = models.PositiveIntegerField(default=0, db_default=0)
     mark_offset = models.BigIntegerField(default=0, db_default=0)
-    # Of each list of chats in it: begin, number of chats, product. Later tasks need not look again.
+    # For each list of chats in the file: start, number of chats, product. Saves a second scan.
     outline = models.JSONField(default=dict, blank=True, null=True)
-    # Why it ended before its end.
+    # Error code and reason if the import failed or was stopped.
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
-    # How often it was begun since it last came on.
+    # Attempts since the last progress.
     tries = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -96,9 +97,9 @@ class FileImport(Stored):
 
 
 class FilePiece(Stored):
-    """A piece of a file that is being imported: no disk is shared by the processes."""
+    """A chunk of a file being imported. Stored in the database because processes share no disk."""
 
-    # The constraint's index serves.
+    # The unique constraint's index covers it.
     file = models.ForeignKey(
         FileImport, on_delete=models.CASCADE, related_name="pieces", db_index=False
     )
@@ -115,20 +116,20 @@ class FilePiece(Stored):
 
 
 class ImportOutcome(Stored):
-    """The outcome for one chat of a file: it is here, or `code` and `reason` say why not."""
+    """The outcome for one chat of a file: imported, or rejected with `code` and `reason`."""
 
-    # The constraint's index serves.
+    # The unique constraint's index covers it.
     file = models.ForeignKey(
         FileImport, on_delete=models.CASCADE, related_name="outcomes", db_index=False
     )
     place = models.PositiveIntegerField()
     chat = models.ForeignKey("Chat", on_delete=models.CASCADE, null=True, related_name="+")
-    # Of one that is not here: a chat has its own.
+    # Title of a chat that was not imported. Imported chats have their own.
     title = models.CharField(max_length=200, blank=True, default="")
-    # How many were added.
+    # Number of messages added.
     messages = models.PositiveIntegerField(default=0)
     was_here = models.BooleanField(default=False)
-    # The messages of the chat in the file, and those of them that are here.
+    # Messages of the chat in the file, and how many of them exist here.
     in_file = models.PositiveIntegerField(default=0, db_default=0)
     here = models.PositiveIntegerField(default=0, db_default=0)
     losses = models.JSONField(default=list, blank=True)

@@ -1,26 +1,27 @@
-"""The rows of programs behind /v1: rooms and nodes of their chats, and calls without a chat."""
+"""Models of the /v1 API: client chats, message hashes, and requests without a chat."""
 
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from chats.models.turns import Receipt
 from contextpolicy.models.base import Stored
 
 
 class GatewayChat(Stored):
-    """A chat that a program opened through /v1.
+    """A chat that a client opened through /v1.
 
-    `room` is a keyed hash of owner, end user and the program's own id. A chat is proven once a
-    request holds one of its replies; until then it is filed under the archived ones, and goes.
+    `room` is a keyed hash of owner, end user and the client's own ID. A chat is proven once a
+    request contains one of its replies. Until then it is archived and later erased.
     """
 
     chat = models.OneToOneField(
         "Chat", primary_key=True, on_delete=models.CASCADE, related_name="gateway"
     )
     room = models.CharField(max_length=64)
-    # The name of the header or field that had the id; empty: there was none.
+    # Name of the header or field that contained the ID. Empty: the client sent none.
     source = models.CharField(max_length=40, blank=True, default="")
     proven = models.BooleanField(default=False)
 
@@ -32,10 +33,10 @@ class GatewayChat(Stored):
 
 
 class GatewayNode(Stored):
-    """A message as the program itself sent it, in keyed hashes: nothing in it can be guessed.
+    """A message as the client sent it, in keyed hashes that cannot be guessed.
 
-    All are of one room. `found` chains what the program wrote up to here, `loose` the beginnings of
-    it; `item` is of this message alone, whole.
+    All nodes of a chat use one room key. `found` is the chain hash of the messages up to here,
+    `loose` the chain hash of their beginnings. `item` is the hash of this message alone.
     """
 
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="+")
@@ -58,27 +59,39 @@ class GatewayNode(Stored):
         return f"node {self.seq} of {self.branch_id}"
 
 
-class PassedOn(Stored):
-    """A request that a model was asked beside all chats, and of whose words nothing is kept.
+class DeletedResponse(Stored):
+    """A response that a client deleted. Its ID can no longer be retrieved or continued."""
 
-    Written before the call, completed once after it.
+    turn = models.OneToOneField(
+        "Turn", primary_key=True, on_delete=models.CASCADE, related_name="deleted_response"
+    )
+    deleted_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"deleted response of turn {self.turn_id}"
+
+
+class PassedOn(Stored):
+    """A pass-through request to a model, without a chat. None of its text is stored.
+
+    The row is written before the call and completed once after it.
     """
 
     class Kind(models.TextChoices):
-        CHAT = "chat.completions", "Chat completions"
-        RESPONSES = "responses", "Responses"
-        EMBEDDINGS = "embeddings", "Embeddings"
-        SUMMARY = "summary", "A summary that was tried"
+        CHAT = "chat.completions", gettext_lazy("Chat completions")
+        RESPONSES = "responses", gettext_lazy("Responses")
+        EMBEDDINGS = "embeddings", gettext_lazy("Embeddings")
+        SUMMARY = "summary", gettext_lazy("A summary that was tried")
 
     class Why(models.TextChoices):
-        KEY = "key", "The key says so"
-        POLICY = "policy", "The policy says so"
-        HEADER = "header", "The request asked for it"
-        KIND = "kind", "Requests of this kind have no chat"
-        PREVIEW = "preview", "In the preview of a policy"
+        KEY = "key", gettext_lazy("The key says so")
+        POLICY = "policy", gettext_lazy("The policy says so")
+        HEADER = "header", gettext_lazy("The request asked for it")
+        KIND = "kind", gettext_lazy("Requests of this kind have no chat")
+        PREVIEW = "preview", gettext_lazy("In the preview of a policy")
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
-    # Only unfinished ones are looked up by their key.
+    # Only unfinished requests are looked up by API key.
     api_key = models.ForeignKey(
         "ApiKey", null=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
@@ -90,7 +103,7 @@ class PassedOn(Stored):
         max_length=8, choices=Receipt.Outcome.choices, default=Receipt.Outcome.OPEN
     )
     error_code = models.CharField(max_length=60, blank=True, default="")
-    # {"input": tokens, "output": …, "cached": …}, as the provider told; empty: it told nothing.
+    # {"input": tokens, "output": …, "cached": …} as the provider reported. Empty: not reported.
     usage = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)

@@ -1,4 +1,4 @@
-"""Rows that background jobs could not deal with and passed over."""
+"""Rows that background jobs skipped because of an error."""
 
 import logging
 from collections.abc import Sequence
@@ -7,27 +7,30 @@ from typing import ClassVar
 
 from django.db import DatabaseError, models, transaction
 from django.db.models import F
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 logger = logging.getLogger(__name__)
-# More rows of one job are not listed: something is wrong with the job then, not with a row.
+# Limit of listed rows per job. Beyond it the job itself is faulty, not a row.
 MOST_OF_A_JOB = 1_000
-# Operators are told of a row for so long, by name of so many of a job.
+# Operators see a row for this long, and at most this many rows of a job by name.
 SHOWN_FOR = timedelta(days=7)
 NAMED = 3
 
 
 class SkippedRow(Stored):
-    """A row that a background job skipped, so that the rows behind it are dealt with.
+    """A row that a background job skipped so that later rows are processed.
 
-    Operators see it for some days (dashboard, `/readyz`). It never has the error's text, which can
-    contain the row's.
+    Operators see it for seven days (dashboard, `/readyz`). The error's text is never stored because
+    it can contain the row's text.
     """
 
     job = models.CharField(max_length=40)
-    row = models.CharField(max_length=100, help_text="The row's table and id, or a part of a job.")
-    problem = models.CharField(max_length=60, help_text="The kind of error.")
+    row = models.CharField(
+        max_length=100, help_text=gettext_lazy("The row's table and id, or a part of a job.")
+    )
+    problem = models.CharField(max_length=60, help_text=gettext_lazy("The kind of error."))
     times = models.PositiveIntegerField(default=1)
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()
@@ -43,7 +46,7 @@ class SkippedRow(Stored):
 
     @classmethod
     def note(cls, *, job: str, row: str, error: BaseException, now: datetime) -> None:
-        """Note that a job skips a row. Never raises: the job goes on in any case."""
+        """Record that a job skips a row. Never raises, so the job continues."""
         job, problem = job[:40], type(error).__name__[:60]
         logger.error("%s skips %s: %s", job, row, problem)
         try:
@@ -57,11 +60,11 @@ class SkippedRow(Stored):
                         job=job, row=row[:100], problem=problem, first_at=now, last_at=now
                     )
         except DatabaseError as broken:
-            logger.error("not noted: %s", type(broken).__name__)  # noqa: TRY400  # never its text
+            logger.error("cannot record: %s", type(broken).__name__)  # noqa: TRY400  # never its text
 
     @classmethod
     def warnings(cls, *, now: datetime) -> list[str]:
-        """Return one sentence for each job that skipped rows lately, with the newest of them."""
+        """Return one sentence per job that skipped rows recently, naming the newest rows."""
         rows: dict[str, list[SkippedRow]] = {}
         for row in cls.objects.filter(last_at__gte=now - SHOWN_FOR).order_by("-last_at"):
             rows.setdefault(row.job, []).append(row)
@@ -69,7 +72,10 @@ class SkippedRow(Stored):
 
 
 def warning(job: str, rows: Sequence[SkippedRow]) -> str:
-    """Return the sentence about the rows that a job skipped."""
+    """Return the warning about the rows that a job skipped, in the active language."""
     named = ", ".join(f"{row.row} ({row.problem})" for row in rows[:NAMED])
-    more = f" and {len(rows) - NAMED:,} more" if len(rows) > NAMED else ""
-    return f"The job “{job}” skipped in the last {SHOWN_FOR.days} days: {named}{more}."
+    if len(rows) > NAMED:
+        form = gettext("The job “{job}” skipped in the last {days} days: {rows} and {more:,} more.")
+    else:
+        form = gettext("The job “{job}” skipped in the last {days} days: {rows}.")
+    return form.format(job=job, days=SHOWN_FOR.days, rows=named, more=len(rows) - NAMED)

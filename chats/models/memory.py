@@ -1,4 +1,4 @@
-"""A person's own instructions and preferences, which hold beyond one chat."""
+"""Instructions and preferences of a user that apply beyond one chat."""
 
 import uuid
 from typing import ClassVar
@@ -6,27 +6,28 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from chats.ground.seals import new_salt
 from contextpolicy.models.base import Stored
 
 
 class MemorySettings(Stored):
-    """A person's memory: the text that they wrote for every chat, and whether more is noted."""
+    """A user's memory settings: instructions for every chat, and consent to save preferences."""
 
     owner = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
     )
     instructions = models.TextField(blank=True, default="")
-    # Empty: nothing is noted, and no preference is sent, until the person agrees.
+    # Empty: without consent no preference is saved or sent.
     consented_at = models.DateTimeField(null=True, blank=True)
     paused = models.BooleanField(default=False)
-    # Since when a model may read what they say for preferences; empty: none does.
+    # Time from which a model may infer preferences from messages. Empty: never.
     inferring_since = models.DateTimeField(null=True, blank=True)
-    # The day of UTC of the last such calls, and how many there were.
+    # UTC day of the last inference calls, and their number on that day.
     inferred_on = models.DateField(null=True, blank=True)
     inferred_calls = models.PositiveIntegerField(default=0, db_default=0)
-    # The key under which deleted preferences are known again without keeping their words.
+    # Key of the hashes that recognise deleted preferences without storing their text.
     salt = models.CharField(max_length=64, default=new_salt)
 
     def __str__(self) -> str:
@@ -34,41 +35,41 @@ class MemorySettings(Stored):
 
 
 class Preference(Stored):
-    """One thing that holds of a person. Its text never changes; another text is another row."""
+    """A preference of a user. Its text never changes; a new text is a new row."""
 
     class Slot(models.TextChoices):
-        NAME = "name", "Name"
-        LANGUAGE = "language", "Language"
-        TONE = "tone", "Tone"
-        FORMAT = "format", "Format"
-        PLACE = "place", "Place"
-        JOB = "job", "Job"
-        DIET = "diet", "Diet"
-        TIMEZONE = "timezone", "Time zone"
-        NOTE = "note", "Note"
+        NAME = "name", gettext_lazy("Name")
+        LANGUAGE = "language", gettext_lazy("Language")
+        TONE = "tone", gettext_lazy("Tone")
+        FORMAT = "format", gettext_lazy("Format")
+        PLACE = "place", gettext_lazy("Place")
+        JOB = "job", gettext_lazy("Job")
+        DIET = "diet", gettext_lazy("Diet")
+        TIMEZONE = "timezone", gettext_lazy("Time zone")
+        NOTE = "note", gettext_lazy("Note")
 
     class Kind(models.TextChoices):
-        WRITTEN = "written", "Written by you"
-        TOLD = "told", "Told in a chat"
-        INFERRED = "inferred", "Read from your chats"
+        WRITTEN = "written", gettext_lazy("Written by you")
+        TOLD = "told", gettext_lazy("Stated in a chat")
+        INFERRED = "inferred", gettext_lazy("Read from your chats")
 
     class Status(models.TextChoices):
-        PROPOSED = "proposed", "Proposed"
-        CURRENT = "current", "In use"
-        SUPERSEDED = "superseded", "No longer so"
+        PROPOSED = "proposed", gettext_lazy("Proposed")
+        CURRENT = "current", gettext_lazy("In use")
+        SUPERSEDED = "superseded", gettext_lazy("No longer so")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
-    # Holds in the chats of this folder alone; None: in every chat. It goes with the folder, because
-    # without it the row would hold in more chats than it was meant for.
+    # Applies only in the chats of this folder. None: in every chat. Deleted with the folder,
+    # because without it the preference would apply more widely than intended.
     folder = models.ForeignKey("Folder", null=True, blank=True, on_delete=models.CASCADE)
     slot = models.CharField(max_length=10, choices=Slot.choices)
     text = models.CharField(max_length=200)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     status = models.CharField(max_length=10, choices=Status.choices)
-    # In percent: told again, it rises.
+    # In percent. Rises each time the user repeats the preference.
     confidence = models.PositiveSmallIntegerField(default=100)
-    # When it was said, and when something else was; `closed_at` is when we learned of that.
+    # Period in which the preference was true. `closed_at` is when the change became known.
     valid_from = models.DateTimeField()
     valid_to = models.DateTimeField(null=True, blank=True)
     learned_at = models.DateTimeField()
@@ -99,14 +100,14 @@ class Preference(Stored):
 
 
 class PreferenceEvidence(Stored):
-    """The place in a message of the person's own from which a preference was taken.
+    """The passage of a user's message from which a preference was taken.
 
-    With its last evidence a preference that nobody wrote goes too.
+    A preference that no user wrote is deleted with its last evidence.
     """
 
     preference = models.ForeignKey(Preference, on_delete=models.CASCADE, related_name="evidence")
     message = models.ForeignKey("Message", on_delete=models.CASCADE, related_name="+")
-    # In characters of the message's text.
+    # Character offsets in the message's text.
     start = models.PositiveIntegerField()
     end = models.PositiveIntegerField()
 
@@ -120,7 +121,7 @@ class PreferenceEvidence(Stored):
 
 
 class ForgottenPreference(Stored):
-    """A preference that its person deleted, by a keyed hash: it is not learned again."""
+    """Keyed hash of a preference that the user deleted, so that it is not learned again."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     digest = models.CharField(max_length=64)
@@ -135,18 +136,18 @@ class ForgottenPreference(Stored):
 
 
 class PreferenceReading(Stored):
-    """The place up to which a model has read a chat for what holds of its owner.
+    """Position up to which a model has searched a chat for preferences of its owner.
 
-    Read with a lease: who dies leaves a trace, and what they read is read once more at most.
+    The worker holds a lease. After a crash the same messages are processed at most once more.
     """
 
     chat = models.OneToOneField(
         "Chat", primary_key=True, on_delete=models.CASCADE, related_name="preference_reading"
     )
-    # By `Message.accepted`: read, and being read.
+    # Values of `Message.accepted`: processed, and in progress.
     read_to = models.PositiveBigIntegerField(default=0)
     reading_to = models.PositiveBigIntegerField(default=0)
-    # The time from which the rest is read; empty when nothing is to do.
+    # Time from which the remaining messages are due. Empty: none are due.
     due_at = models.DateTimeField(null=True, blank=True)
     tries = models.PositiveSmallIntegerField(default=0)
     receipt = models.OneToOneField(

@@ -10,15 +10,15 @@ from django.db import models
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-# From this many characters of JSON on, parts are compressed: real texts of that length take 36 % of
-# their room and are read 0.1 ms slower (`docs/measurements.md`). A shorter one is not worth it.
+# From this length in characters of JSON, parts are compressed: real texts of that length take 36 %
+# of their space and load 0.1 ms slower (`docs/measurements.md`). Shorter ones gain too little.
 LONG = 8_000
-# The only key of the object that stands for a long list; parts themselves are always a list.
+# Only key of the object stored for a compressed list. Parts themselves are always a list.
 DEFLATED = "deflated"
 
 
 class PartsField(models.JSONField):
-    """A list of parts. Whoever reads or writes the field never meets the compressed form."""
+    """A list of message parts. Compression is invisible to callers."""
 
     def get_prep_value(self, value: Any) -> Any:  # JSON, or an expression
         """Compress a long list."""
@@ -28,12 +28,12 @@ class PartsField(models.JSONField):
     def from_db_value(
         self, value: str | None, expression: Any, connection: "BaseDatabaseWrapper"
     ) -> Any:
-        """Read the list, whichever way it was stored."""
+        """Return the list, decompressed if necessary."""
         return unpacked(super().from_db_value(value, expression, connection))
 
 
 def packed(parts: list[Any]) -> list[Any] | dict[str, str]:
-    """Return what is stored for these parts: the list itself, or a long one in compressed form."""
+    """Return the value to store: the list, or an object with its compressed form."""
     written = json.dumps(parts, separators=(",", ":"))
     if len(written) < LONG:
         return parts
@@ -41,7 +41,7 @@ def packed(parts: list[Any]) -> list[Any] | dict[str, str]:
 
 
 def unpacked(stored: Any) -> Any:  # JSON
-    """Return the parts that were stored in either form."""
+    """Return the list of parts from either stored form."""
     if isinstance(stored, dict) and set(stored) == {DEFLATED}:
         return json.loads(zlib.decompress(base64.b64decode(stored[DEFLATED])))
     return stored

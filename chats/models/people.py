@@ -1,35 +1,53 @@
-"""Rows about signing in: links, failures, API keys."""
+"""Models for accounts: settings, sign-in links, failed sign-ins, API keys."""
 
 import uuid
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class AccountSettings(Stored):
-    """Settings of a person's account, for their pages and prompts."""
+    """Account settings used by pages and prompts."""
+
+    class Appearance(models.TextChoices):
+        """Colours of the pages."""
+
+        SYSTEM = "system", gettext_lazy("System")
+        LIGHT = "light", gettext_lazy("Light")
+        DARK = "dark", gettext_lazy("Dark")
 
     owner = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
     )
-    # Set from the browser, such as "Europe/Berlin". Empty: UTC.
+    # Such as "Europe/Berlin". Empty: UTC.
     time_zone = models.CharField(max_length=64, blank=True, default="")
+    # The person chose the time zone; the browser's does not replace it.
+    time_zone_chosen = models.BooleanField(default=False, db_default=False)
+    appearance = models.CharField(
+        max_length=8,
+        choices=Appearance.choices,
+        default=Appearance.SYSTEM,
+        db_default=Appearance.SYSTEM,
+    )
+    # Such as "zh-hans". Empty: the browser's.
+    language = models.CharField(max_length=16, blank=True, default="", db_default="")
 
     def __str__(self) -> str:
         return f"settings of {self.owner_id}"
 
 
 class LoginLink(Stored):
-    """A one-time link that signs a person in without a password. Only its hash is stored."""
+    """A one-time link that signs a user in without a password. Only its hash is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     token_hash = models.CharField(max_length=64, unique=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
-    # The link of an invitation, with which a new person sets a password.
+    # Invitation link: a new user sets a password with it.
     invitation = models.BooleanField(default=False, db_default=False)
 
     def __str__(self) -> str:
@@ -37,7 +55,7 @@ class LoginLink(Stored):
 
 
 class LoginFailure(Stored):
-    """One failed sign-in, kept as long as the throttle needs it."""
+    """A failed sign-in, kept as long as rate limiting needs it."""
 
     address = models.CharField(max_length=64)
     account = models.CharField(max_length=200)
@@ -54,7 +72,7 @@ class LoginFailure(Stored):
 
 
 class ApiKey(Stored):
-    """A named, scoped, expiring key of one person. Only its hash and its first letters stay."""
+    """A named, scoped, expiring API key of a user. Only its hash and its prefix are stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -62,9 +80,9 @@ class ApiKey(Stored):
     prefix = models.CharField(max_length=12)
     key_hash = models.CharField(max_length=64, unique=True)
     scopes = models.JSONField(default=list)
-    # Its requests to /v1 are passed on as they came: no chat, none of their words is stored.
+    # Pass-through: requests to /v1 create no chat and none of their text is stored.
     unmanaged = models.BooleanField(default=False, db_default=False)
-    # For chats that its requests to /v1 open without naming a policy; empty: as for its owner.
+    # Policy for chats that /v1 requests open without naming one. Empty: the owner's policy.
     policy = models.ForeignKey(
         "contextpolicy.ContextPolicy",
         null=True,

@@ -1,42 +1,61 @@
-"""The accounts of model servers."""
+"""Model server accounts."""
 
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class ProviderAccount(Stored):
-    """One model server: an address and, encrypted, its key.
+    """A model server: its address and its encrypted API key.
 
-    The key's text is never shown again; `key_last_four` is all that a page may print.
+    The key is never shown again; pages show only `key_last_four`.
     """
 
     class Kind(models.TextChoices):
-        OPENAI = "openai", "OpenAI-compatible server"
-        ANTHROPIC = "anthropic", "Anthropic’s interface (Messages)"
-        DEMO = "demo", "Demo model (no server, no key)"
+        OPENAI = "openai", gettext_lazy("OpenAI-compatible server")
+        ANTHROPIC = "anthropic", gettext_lazy("Anthropic’s interface (Messages)")
+        DEMO = "demo", gettext_lazy("Demo model (no server, no key)")
 
-    slug = models.SlugField(max_length=60, unique=True)
-    name = models.CharField(max_length=200)
-    kind = models.CharField(max_length=20, choices=Kind.choices, default=Kind.OPENAI)
-    base_url = models.CharField(max_length=500, blank=True, default="")
+    slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
+    name = models.CharField(max_length=200, verbose_name=gettext_lazy("name"))
+    kind = models.CharField(
+        max_length=20, choices=Kind.choices, default=Kind.OPENAI, verbose_name=gettext_lazy("kind")
+    )
+    base_url = models.CharField(
+        max_length=500, blank=True, default="", verbose_name=gettext_lazy("base url")
+    )
     encrypted_key = models.TextField(blank=True, default="", editable=False)
     key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
-    enabled = models.BooleanField(default=True)
-    # Prompts are read ahead, but only where that costs nothing (`composition.may_warm_up`).
+    enabled = models.BooleanField(default=True, verbose_name=gettext_lazy("enabled"))
+    # Cache warm-ups run only where they are free (`composition.may_warm_up`).
     warm_up = models.BooleanField(
         "Warm-ups",
         default=True,
-        help_text="Where that costs nothing (no price, a private address), a prompt that has "
-        "changed is sent in the background, so that nobody waits until the server has read it.",
+        help_text=(
+            gettext_lazy(
+                "If it is free (no price, private address), a changed prompt is sent in the "
+                "background, so that the server’s cache is warm for the next message."
+            )
+        ),
     )
-    # The breaker: no calls before this time, and why (F12: a refused key is not tried forever).
-    paused_until = models.DateTimeField(null=True, blank=True, editable=False)
-    paused_reason = models.CharField(max_length=200, blank=True, default="", editable=False)
+    # Circuit breaker: no calls before this time, and the reason (for example a rejected API key).
+    paused_until = models.DateTimeField(
+        null=True, blank=True, editable=False, verbose_name=gettext_lazy("paused until")
+    )
+    paused_reason = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        editable=False,
+        verbose_name=gettext_lazy("paused reason"),
+    )
 
     class Meta:
+        verbose_name = gettext_lazy("provider account")
+        verbose_name_plural = gettext_lazy("provider accounts")
         ordering: ClassVar = ["name"]
 
     def __str__(self) -> str:

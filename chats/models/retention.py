@@ -1,4 +1,4 @@
-"""Later erasures: wishes that a legal hold keeps waiting, and the runs of retention."""
+"""Pending erasures (delayed by a legal hold) and retention runs."""
 
 import uuid
 from typing import ClassVar
@@ -6,12 +6,13 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class ErasureWish(Stored):
-    """A person's wish to erase something that a legal hold covers. It goes with what it names."""
+    """A user's request to erase something under a legal hold. Deleted together with its target."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -35,37 +36,86 @@ class ErasureWish(Stored):
         return f"wish of {self.owner_id}, asked at {self.asked_at}"
 
 
-class RetentionRun(Stored):
-    """One run of retention. It goes through the chats by their ids and keeps its place.
+class KeptText(Stored):
+    """The previous value of a text that its person replaced or deleted under a legal hold.
 
-    Whoever works on it holds its lease; what it erased, its place and its counts change in one
-    transaction, so that a run that was killed goes on where it ended.
+    Messages, preferences, summaries, states and teams keep their own earlier versions.
+    """
+
+    class Kind(models.TextChoices):
+        CHAT_TITLE = "chat_title", gettext_lazy("Chat title")
+        SYSTEM_TEXT = "system_text", gettext_lazy("System text of a chat")
+        TEAM_TASK = "team_task", gettext_lazy("Team task of a chat")
+        INSTRUCTIONS = "instructions", gettext_lazy("Personal instructions")
+        FOLDER_NAME = "folder_name", gettext_lazy("Folder name")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="kept_texts",
+        verbose_name=gettext_lazy("owner"),
+    )
+    # The chat that the text belongs to; for a folder name, a held chat of the folder. Empty if the
+    # hold covers the person.
+    chat = models.ForeignKey(
+        "Chat", null=True, blank=True, on_delete=models.CASCADE, related_name="kept_texts"
+    )
+    kind = models.CharField(max_length=12, choices=Kind.choices, verbose_name=gettext_lazy("kind"))
+    # Only for folder names: the folder may be deleted.
+    folder_id = models.UUIDField(null=True, blank=True)
+    text = models.TextField()
+    replaced_at = models.DateTimeField(verbose_name=gettext_lazy("replaced at"))
+    replaced_by = models.CharField(max_length=200, verbose_name=gettext_lazy("replaced by"))
+
+    class Meta:
+        verbose_name = gettext_lazy("text kept under a legal hold")
+        verbose_name_plural = gettext_lazy("texts kept under legal holds")
+        indexes: ClassVar = [models.Index(fields=["replaced_at"], name="kept_text_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} of {self.owner_id}, replaced at {self.replaced_at}"
+
+
+class RetentionRun(Stored):
+    """One run of the retention job. It processes chats by ID and saves its position.
+
+    The worker holds a lease. Erasures, position and counts change in one transaction, so a killed
+    run continues where it stopped.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(verbose_name=gettext_lazy("started at"))
+    finished_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("finished at")
+    )
     is_open = models.BooleanField(default=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
-    # The last chat that is done.
+    # Last chat processed.
     place = models.UUIDField(null=True, blank=True)
-    # Of all chats that were looked at.
-    chats = models.PositiveBigIntegerField(default=0)
-    chats_erased = models.PositiveBigIntegerField(default=0)
-    messages_erased = models.PositiveBigIntegerField(default=0)
-    # Chats with something that is due and was left: because of a hold, of a reply that was being
-    # written, or of a fault that the log tells of.
-    chats_held = models.PositiveBigIntegerField(default=0)
-    chats_busy = models.PositiveBigIntegerField(default=0)
-    chats_failed = models.PositiveBigIntegerField(default=0)
-    # SHA-256 over the digest before and the line of the newest entry; see `RetentionEntry`.
-    digest = models.CharField(max_length=64)
+    # Chats checked.
+    chats = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats"))
+    chats_erased = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("chats erased")
+    )
+    messages_erased = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("messages erased")
+    )
+    # Chats that are due but were skipped: under a legal hold, with a reply in progress, or after an
+    # error (see the log).
+    chats_held = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats held"))
+    chats_busy = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats busy"))
+    chats_failed = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("chats failed")
+    )
+    # SHA-256 of the previous digest and the newest entry's line; see `RetentionEntry`.
+    digest = models.CharField(max_length=64, verbose_name=gettext_lazy("digest"))
 
     class Meta:
         ordering: ClassVar = ["-started_at"]
-        verbose_name = "run of retention"
-        verbose_name_plural = "runs of retention"
+        verbose_name = gettext_lazy("run of retention")
+        verbose_name_plural = gettext_lazy("runs of retention")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["is_open"], condition=Q(is_open=True), name="one_run_of_retention"
@@ -77,11 +127,11 @@ class RetentionRun(Stored):
 
 
 class RetentionEntry(Stored):
-    """One transaction of a run in one chat, and the rows of the ledger that certify it."""
+    """One transaction of a run in one chat, and the ledger rows that certify it."""
 
     run = models.ForeignKey(RetentionRun, on_delete=models.CASCADE, related_name="entries")
     number = models.PositiveBigIntegerField()
-    # A plain id: the chat may be gone.
+    # No foreign key: the chat may be erased.
     chat_id = models.UUIDField()
     messages = models.PositiveBigIntegerField()
     days = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""The words of messages and summaries, for search. Made from them, and thrown away with them."""
+"""Search index rows of messages and summaries. Deleted together with their source."""
 
 from typing import ClassVar
 
@@ -9,31 +9,30 @@ from chats.models.chats import Branch, Message
 from chats.models.compactions import Compaction
 from contextpolicy.models.base import Stored
 
-# The lower bits of a text's id are the seq of its message, the upper ones number its branch.
+# Lower bits of a text's ID: the message's seq. Upper bits: the number of its branch.
 SEQ_BITS = 32
-# The text of the summary in force on a branch stands after all its messages.
+# The active summary of a branch sorts after all its messages.
 SUMMARY_SEQ = (1 << SEQ_BITS) - 1
 
 
 class SearchWords(models.TextField[str, str]):
-    """Words between spaces, with an index over them (migration `search_of_a_person`)."""
+    """Space-separated words with a full-text index (migration `search_of_a_person`)."""
 
 
 class SearchPlace(Stored):
-    """The end of what can be searched of a branch's own messages.
+    """Indexing position of a branch: the last message in the search index.
 
-    Its id numbers the branch in the index. Whoever changes what can be searched of a branch locks
-    its place.
+    The row's ID numbers the branch in the index. Lock this row before changing indexed texts.
     """
 
     id = models.BigAutoField(primary_key=True)
     branch = models.OneToOneField(Branch, on_delete=models.CASCADE, related_name="search_place")
     to_seq = models.PositiveBigIntegerField(default=0)
-    # The version of the words of its texts (`chats.memory.words`); of an older one all are due.
+    # Version of the word analysis (`chats.memory.words`). Older branches are reindexed.
     version = models.PositiveSmallIntegerField(default=0)
-    # The policy keeps the originals out of every search: nothing of the branch is indexed.
+    # The policy excludes the original messages from every search: nothing is indexed.
     closed = models.BooleanField(default=False)
-    # The time since which a task is due; moves on while one works. Empty when nothing is to do.
+    # Time since which indexing is due. Postponed while a worker runs. Empty: up to date.
     due_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -47,18 +46,18 @@ class SearchPlace(Stored):
         return f"search in {self.branch_id} up to {self.to_seq}"
 
     def id_at(self, seq: int) -> int:
-        """Return the id of the text of this branch's message with a seq."""
+        """Return the search text ID of this branch's message with the given seq."""
         return (self.pk << SEQ_BITS) | seq
 
 
 class SearchText(Stored):
-    """A message, or the summary in force on a branch, as search compares it.
+    """A message, or the active summary of a branch, as indexed for search.
 
-    The ids of a branch are in the order of its messages, so that the newest are found without
-    sorting, and neighbours without reading.
+    IDs follow the order of messages within a branch. The newest hits need no sorting, and
+    neighbours need no lookup.
     """
 
-    # Always given: by branch and seq. Automatic, so that it is the row's own number in SQLite.
+    # Always set explicitly from branch and seq. AutoField makes it SQLite's rowid.
     id = models.BigAutoField(primary_key=True)
     message = models.OneToOneField(
         Message, null=True, blank=True, on_delete=models.CASCADE, related_name="search_text"
@@ -66,14 +65,14 @@ class SearchText(Stored):
     summary = models.ForeignKey(
         Compaction, null=True, blank=True, on_delete=models.CASCADE, related_name="search_texts"
     )
-    # Whose it is, and in which chat: `@o7 @c…`. The sign stands in no word.
+    # Owner and chat: `@o7 @c…`. No word contains the sign.
     keys = models.TextField()
-    # Stems, and full words each with a sign before it.
+    # Stems, and full words each prefixed with a sign.
     words = SearchWords()
     full = models.TextField()
-    # The name of the role that spoke, folded; empty for the owner and the chat's model.
+    # Case-folded name of the role. Empty: the owner or the chat's model.
     speaker = models.CharField(max_length=200, blank=True, default="")
-    # The seq at which the talk began that it belongs to, an hour of silence before it.
+    # Seq of the first message of the session. One hour without messages starts a new session.
     session = models.PositiveBigIntegerField(default=0)
     written_at = models.DateTimeField()
 
@@ -82,10 +81,10 @@ class SearchText(Stored):
 
 
 class SearchCount(Stored):
-    """The number of a person's searchable texts that hold a word; of all under the empty word.
+    """Number of a user's searchable texts that contain a word. The empty word counts all texts.
 
-    Counting them takes a time that grows with the chats, and each search weighs words by it. By
-    person: nobody's texts move what another finds.
+    Each search weighs words by this number, and counting on demand grows with the chats. The counts
+    are per user, so other users' texts do not affect a search.
     """
 
     pk = models.CompositePrimaryKey("owner", "word")

@@ -1,4 +1,4 @@
-"""The state that a policy keeps of a chat in place of its dialogue."""
+"""Chat state, kept by a policy in place of the dialogue."""
 
 import uuid
 from typing import ClassVar
@@ -6,33 +6,34 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class ChatState(Stored):
-    """One version of the state of a branch. The newest counts; only an erasure changes a row.
+    """One version of the state of a branch. The newest applies; only an erasure changes a row.
 
-    A branch without rows of its own has the state that its parent had at the fork. The cost of the
-    extraction stands in its receipt: call 0 of the turn.
+    A branch without rows inherits the state its parent had at the fork. The cost of the extraction
+    is in its receipt: call 0 of the turn.
     """
 
     class Kind(models.TextChoices):
-        EXTRACTED = "extracted", "Read from a message"
-        CORRECTED = "corrected", "Corrected by a person"
-        RESET = "reset", "Emptied by a person"
-        RESTORED = "restored", "Restored by a person"
-        ERASED = "erased", "Cleared by an erasure"
+        EXTRACTED = "extracted", gettext_lazy("Read from a message")
+        CORRECTED = "corrected", gettext_lazy("Corrected by a person")
+        RESET = "reset", gettext_lazy("Emptied by a person")
+        RESTORED = "restored", gettext_lazy("Restored by a person")
+        ERASED = "erased", gettext_lazy("Cleared by an erasure")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="states")
-    # Continues the count of the parent's state.
+    # Continues the parent's numbering.
     version = models.PositiveIntegerField()
     kind = models.CharField(max_length=10, choices=Kind.choices)
     values = models.JSONField(default=dict)
-    # {name: {"seq": …, "by": kind, "at": …}, …}: where each value came from.
+    # {name: {"seq": …, "by": kind, "at": …}, …}: source of each value.
     origins = models.JSONField(default=dict)
-    # The state includes messages up to here; the next extraction reads those after it.
+    # Last message covered by the state. The next extraction starts after it.
     to_seq = models.PositiveBigIntegerField()
     turn = models.ForeignKey(
         "Turn", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

@@ -5,24 +5,25 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class Turn(Stored):
-    """A user message and what it caused: the unit of work of the reply pipeline.
+    """A user message and the work it causes: the unit of work of the reply pipeline.
 
-    A state machine, `queued → running → completed | stopped | failed`, or `absorbed` when another
-    turn took its message up. Every write after the claim carries the lease token.
+    A state machine: `queued → running → completed | stopped | failed`, or `absorbed` if another
+    turn answers its message. Every write after the claim carries the lease token.
     """
 
     class Status(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        RUNNING = "running", "Running"
-        COMPLETED = "completed", "Completed"
-        STOPPED = "stopped", "Stopped"
-        FAILED = "failed", "Failed"
-        ABSORBED = "absorbed", "Taken up by another turn"
+        QUEUED = "queued", gettext_lazy("Queued")
+        RUNNING = "running", gettext_lazy("Running")
+        COMPLETED = "completed", gettext_lazy("Completed")
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        FAILED = "failed", gettext_lazy("Failed")
+        ABSORBED = "absorbed", gettext_lazy("Taken up by another turn")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="turns")
@@ -37,29 +38,53 @@ class Turn(Stored):
     absorbed_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="absorbed"
     )
-    status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
-    attempt = models.PositiveIntegerField(default=0)
-    # The attempts that ended with their worker; an attempt that was handed back does not count.
+    status = models.CharField(
+        max_length=10,
+        choices=Status.choices,
+        default=Status.QUEUED,
+        verbose_name=gettext_lazy("status"),
+    )
+    attempt = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("attempt"))
+    # Attempts whose worker died. Attempts handed back by a worker do not count.
     losses = models.PositiveIntegerField(default=0)
     lease_token = models.CharField(max_length=43, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
-    worker = models.CharField(max_length=100, blank=True, default="")
-    handed_back = models.BooleanField(default=False)
-    queued_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True, blank=True)
-    first_token_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-    stop_requested_at = models.DateTimeField(null=True, blank=True)
-    # The provider asked to wait until then: a column, not a status; the lease is renewed meanwhile.
-    waiting_until = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(
+        max_length=100, blank=True, default="", verbose_name=gettext_lazy("worker")
+    )
+    handed_back = models.BooleanField(default=False, verbose_name=gettext_lazy("handed back"))
+    queued_at = models.DateTimeField(verbose_name=gettext_lazy("queued at"))
+    started_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("started at")
+    )
+    first_token_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("first token at")
+    )
+    finished_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("finished at")
+    )
+    stop_requested_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("stop requested at")
+    )
+    # The provider asked to wait until then. Not a status: the turn keeps running and renews its
+    # lease.
+    waiting_until = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("waiting until")
+    )
     effective_policy = models.ForeignKey(
-        "contextpolicy.EffectivePolicy", null=True, blank=True, on_delete=models.PROTECT
+        "contextpolicy.EffectivePolicy",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        verbose_name=gettext_lazy("effective policy"),
     )
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
-    model_name = models.CharField(max_length=200, blank=True, default="")
-    # The key that asked for it; None where a person did. Only unfinished turns are looked up by it.
+    model_name = models.CharField(
+        max_length=200, blank=True, default="", verbose_name=gettext_lazy("model name")
+    )
+    # API key of the request. None: a user asked. Only unfinished turns are looked up by it.
     api_key = models.ForeignKey(
         "ApiKey",
         null=True,
@@ -68,8 +93,8 @@ class Turn(Stored):
         related_name="+",
         db_index=False,
     )
-    # Of a team's reply: its round, who replies, its number there, and the last message that it may
-    # see, which is fixed when it first begins. A turn without an agent waits for its round.
+    # For a team's reply: its round, agent, number in the round, and the last message it may see,
+    # which is fixed at its first start. A turn without an agent waits for its round.
     round = models.ForeignKey(
         "Round",
         null=True,
@@ -87,33 +112,39 @@ class Turn(Stored):
         db_index=False,
     )
     hop = models.PositiveIntegerField(null=True, blank=True)
-    # Its place among the replies of a round that are written at the same time; 0: it runs alone.
+    # Lane among replies of a round that run in parallel. 0: runs alone.
     lane = models.PositiveIntegerField(default=0, db_default=0)
     seen_to = models.PositiveBigIntegerField(null=True, blank=True)
-    step = models.PositiveIntegerField(default=0)
-    # Counts how often the running step's text was taken back and begun anew: a viewer's place in it
-    # counts within one beginning.
+    step = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("step"))
+    # Number of times the running step's text was discarded and restarted. A viewer's position is
+    # valid within one such run.
     begun_anew = models.PositiveIntegerField(default=0)
-    # The end of the prompts of all its steps, before the question: {"state": id, "note": …}.
-    # None until the first prompt needed it.
+    # End of the prompts of all steps, before the question: {"state": id, "note": …}. None until the
+    # first prompt needs it.
     tail = models.JSONField(null=True, blank=True)
-    # What a program behind /v1 asked for beside its messages: system, tools, parameters, and the
-    # seq after which its own messages begin. Emptied when the turn ends; None: it came elsewhere.
+    # Options of a /v1 request: system, tools, parameters, and the seq after which the client's own
+    # messages begin. Cleared when the turn ends. None: not a /v1 request.
     client = models.JSONField(null=True, blank=True)
-    # The text of the running step so far; it becomes a message only when the step ends.
+    # Text of the running step so far. It becomes a message when the step ends.
     partial_text = models.TextField(blank=True, default="")
     partial_reasoning = models.TextField(blank=True, default="")
     reply = models.OneToOneField(
         "Message", null=True, blank=True, on_delete=models.SET_NULL, related_name="reply_of"
     )
-    usage = models.JSONField(default=dict, blank=True)
-    error_code = models.CharField(max_length=60, blank=True, default="")
-    error_sentence = models.CharField(max_length=500, blank=True, default="")
+    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("usage"))
+    error_code = models.CharField(
+        max_length=60, blank=True, default="", verbose_name=gettext_lazy("error code")
+    )
+    error_sentence = models.CharField(
+        max_length=500, blank=True, default="", verbose_name=gettext_lazy("error sentence")
+    )
     error_details = models.JSONField(default=dict, blank=True)
-    # The result of the look for something to fold after this turn; see `compaction.report`.
+    # Result of the compaction check after this turn; see `compaction.report`.
     compaction_outcome = models.CharField(max_length=40, blank=True, default="")
 
     class Meta:
+        verbose_name = gettext_lazy("turn")
+        verbose_name_plural = gettext_lazy("turns")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["branch", "lane"],
@@ -160,10 +191,10 @@ UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
 
 
 class TurnReference(Stored):
-    """A part of a message, often of another chat, that goes along with a turn's question.
+    """An excerpt of a message, often of another chat, retrieved as context for a turn.
 
-    `start` and `end` are characters of its text; `score` compares it with the others of the turn.
-    The words stay in the message alone.
+    `start` and `end` are character offsets in the message's text. `score` ranks the excerpts of the
+    turn. The text is stored in the message alone.
     """
 
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="references")
@@ -183,16 +214,16 @@ class TurnReference(Stored):
 
 
 class PromptText(Stored):
-    """A text that was sent but is no message (system, tools, summary), by content hash.
+    """A prompt text other than a message (system, tools, summary), by content hash.
 
-    Receipts name these by digest, so that one policy text sent a million times is stored once.
-    Words of a chat have a digest of their own in each chat; an erasure takes row and digest.
+    Receipts refer to it by digest, so a policy text sent a million times is stored once. Texts
+    taken from a chat have a separate digest per chat. An erasure deletes the row and the digest.
     """
 
     digest = models.CharField(max_length=64, primary_key=True)
     origin = models.CharField(max_length=20)
     text = models.TextField()
-    # Counted by the worker that sent it first; empty: not counted.
+    # Counted by the worker that sent it first. Empty: not counted.
     tokens = models.PositiveIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
@@ -200,69 +231,87 @@ class PromptText(Stored):
 
 
 class Receipt(Stored):
-    """The record of one model call: what was sent and why.
+    """The record of one model call: its prompt and the reasons for its contents.
 
-    Written before the call, completed once after it. Call 0 of a turn asked for the state of the
-    chat, not for the reply. Step 0 holds the calls after the turn: call 0 asked for the chat's
-    title, those from `INFERRING` on for preferences; the others are the warm-ups, which asked for
-    nothing.
+    Written before the call and completed once after it. Call 0 of a turn extracts the chat state.
+    Step 0 holds the calls after the turn: call 0 generates the chat's title, calls from `INFERRING`
+    on infer preferences, and the others are warm-ups.
     """
 
-    # The number of a call beside the reply, and of the step after the turn.
+    # Number of an auxiliary call, and of the step after the turn.
     BESIDE: ClassVar = 0
     AFTERWARDS: ClassVar = 0
-    # The first number of the calls for preferences: no turn has as many warm-ups.
+    # First number of preference calls. No turn has this many warm-ups.
     INFERRING: ClassVar = 1_000_000
 
     class Outcome(models.TextChoices):
-        OPEN = "open", "Call not over"
-        OK = "ok", "Answered"
-        FAILED = "failed", "Failed"
-        STOPPED = "stopped", "Stopped"
-        LOST = "lost", "The worker was lost"
+        OPEN = "open", gettext_lazy("Call not over")
+        OK = "ok", gettext_lazy("Answered")
+        FAILED = "failed", gettext_lazy("Failed")
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        LOST = "lost", gettext_lazy("The worker was lost")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="receipts")
-    attempt = models.PositiveIntegerField()
-    step = models.PositiveIntegerField()
-    call = models.PositiveIntegerField(default=1)
-    effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
+    attempt = models.PositiveIntegerField(verbose_name=gettext_lazy("attempt"))
+    step = models.PositiveIntegerField(verbose_name=gettext_lazy("step"))
+    call = models.PositiveIntegerField(default=1, verbose_name=gettext_lazy("call"))
+    effective_policy = models.ForeignKey(
+        "contextpolicy.EffectivePolicy",
+        on_delete=models.PROTECT,
+        verbose_name=gettext_lazy("effective policy"),
+    )
     compaction = models.ForeignKey("Compaction", null=True, blank=True, on_delete=models.SET_NULL)
-    model_name = models.CharField(max_length=200)
+    model_name = models.CharField(max_length=200, verbose_name=gettext_lazy("model name"))
     # [[origin, message id, seq, tokens, cut to, digest, results cut to], …], in prompt order.
     segments = models.JSONField()
     # [[from seq, to seq, reason], …]
     left_out = models.JSONField()
     budget = models.JSONField()
-    prompt_tokens = models.PositiveIntegerField()
-    # The hash of the prompt as sent, and the salt of the commitment; an erased part empties both.
-    prompt_sha256 = models.CharField(max_length=64, blank=True)
+    prompt_tokens = models.PositiveIntegerField(verbose_name=gettext_lazy("prompt tokens"))
+    # Hash of the prompt as sent, and the salt of the commitment. Erasing a part empties both.
+    prompt_sha256 = models.CharField(
+        max_length=64, blank=True, verbose_name=gettext_lazy("prompt sha256")
+    )
     salt = models.CharField(max_length=64, blank=True, default="")
-    # The hash of the body that left as bytes; empty for calls that were not answered, that went
-    # through no transport, or were made before it was kept. An erased part empties it too.
+    # SHA-256 of the request body as sent. Empty if the call got no response, used no HTTP
+    # transport, or predates the column. Erasing a part empties it.
     body_sha256 = models.CharField(max_length=64, blank=True, default="")
-    # The ledger's commitment to this row; empty for calls made before the ledger held any.
-    commitment = models.CharField(max_length=64, blank=True, default="")
-    # The time since which the prompt cannot be built again, because a part of it was erased.
+    # The ledger's commitment to this row. Empty for calls older than ledger commitments.
+    commitment = models.CharField(
+        max_length=64, blank=True, default="", verbose_name=gettext_lazy("commitment")
+    )
+    # Time from which the prompt cannot be rebuilt because a part of it was erased.
     erased_at = models.DateTimeField(null=True, blank=True)
-    last_seq = models.PositiveBigIntegerField()
+    last_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("last seq"))
     notes = models.JSONField(default=list)
-    # The need of a summary when this was composed: action, reason, tokens, mark, turns.
+    # Whether a summary was needed at this prompt: action, reason, tokens, mark, turns.
     compaction_need = models.JSONField(default=dict, blank=True)
-    outcome = models.CharField(max_length=8, choices=Outcome.choices, default=Outcome.OPEN)
-    error_code = models.CharField(max_length=60, blank=True, default="")
+    outcome = models.CharField(
+        max_length=8,
+        choices=Outcome.choices,
+        default=Outcome.OPEN,
+        verbose_name=gettext_lazy("outcome"),
+    )
+    error_code = models.CharField(
+        max_length=60, blank=True, default="", verbose_name=gettext_lazy("error code")
+    )
     usage = models.JSONField(default=dict, blank=True)
-    created_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(verbose_name=gettext_lazy("created at"))
+    finished_at = models.DateTimeField(
+        null=True, blank=True, verbose_name=gettext_lazy("finished at")
+    )
 
     class Meta:
+        verbose_name = gettext_lazy("receipt")
+        verbose_name_plural = gettext_lazy("receipts")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["turn", "attempt", "step", "call"], name="receipt_per_call"
             )
         ]
         indexes: ClassVar = [
-            # Few at any time; it serves the sweep.
+            # Few rows at any time. Serves the cleanup job.
             models.Index(
                 fields=["created_at"],
                 condition=Q(step=0, call=0, outcome="open"),
@@ -275,7 +324,7 @@ class Receipt(Stored):
 
     @property
     def purpose(self) -> str:
-        """The purpose of the call: `reply`, `state`, `title`, `preferences` or `warm_up`."""
+        """Purpose of the call: `reply`, `state`, `title`, `preferences` or `warm_up`."""
         if self.step == self.AFTERWARDS and self.call >= self.INFERRING:
             return "preferences"
         if self.step == self.AFTERWARDS:
@@ -284,17 +333,17 @@ class Receipt(Stored):
 
 
 class WarmUp(Stored):
-    """The warm-ups of a branch: what was read ahead, and the call that is being made.
+    """Cache warm-up state of a branch: the last warm-up and the running call.
 
-    A call is made with a lease: who dies leaves a trace, and each server makes one at a time.
+    The worker holds a lease, so a crash is detected and each server runs one warm-up at a time.
     """
 
     branch = models.OneToOneField(
         "Branch", primary_key=True, on_delete=models.CASCADE, related_name="warm_up"
     )
-    # What was in force at the last call: the compaction's id and the context revision.
+    # Active compaction ID and context revision at the last warm-up.
     swap = models.CharField(max_length=80, blank=True, default="")
-    # The rest in which somebody began to write: the time since which the chat rested.
+    # Idle period in which the user started typing: the time since which the chat was idle.
     rest = models.DateTimeField(null=True, blank=True)
     warmed_at = models.DateTimeField(null=True, blank=True)
     receipt = models.OneToOneField(

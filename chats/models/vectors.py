@@ -1,41 +1,42 @@
-"""Vectors of messages, for the search by meaning. Made from them, and thrown away with them."""
+"""Message embeddings for semantic search. Deleted together with their messages."""
 
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class VectorSpace(Stored):
-    """The vectors of one model in one revision: only those of one space are compared.
+    """An embedding index of one model in one revision. Only vectors of one index are compared.
 
-    A new model is a new space, also of as many dimensions. The old one answers until the new one is
-    complete. A pass over all texts is made with a lease; how far it came is kept.
+    A new model gets a new index, even with the same dimensions. The previous index stays in use
+    until the new one is complete. A pass over all texts holds a lease and saves its position.
     """
 
     class State(models.TextChoices):
-        BUILDING = "building", "Being built"
-        SERVING = "serving", "In use"
-        RETIRED = "retired", "Being deleted"
+        BUILDING = "building", gettext_lazy("Being built")
+        SERVING = "serving", gettext_lazy("In use")
+        RETIRED = "retired", gettext_lazy("Being deleted")
 
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
-    # What its vectors depend on: provider, address, model, prefix, and how texts are divided.
+    # Identity of the index: provider, address, model, prefix, and the chunking of texts.
     key = models.CharField(max_length=400)
     revision = models.PositiveIntegerField(default=1)
-    # Known with the first answer.
+    # Known after the first response.
     dimensions = models.PositiveIntegerField(null=True, blank=True)
     state = models.CharField(max_length=10, choices=State.choices, default=State.BUILDING)
-    # The id of the last text that the pass has looked at.
+    # ID of the last text processed.
     cursor = models.BigIntegerField(default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     lease_token = models.CharField(max_length=43, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
-    # Why the model could not be asked the last time; empty while it can.
+    # Code of the last model error. Empty: no error.
     fault = models.CharField(max_length=60, blank=True, default="")
     fault_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -53,16 +54,16 @@ class VectorSpace(Stored):
 
 
 class TextVector(Stored):
-    """One passage of a message as a vector of length 1, in half precision.
+    """The embedding of one chunk of a message: unit length, half precision.
 
-    An empty one says that a text has nothing to compare, or, with a `fault`, that its model made
-    none of it.
+    An empty vector means that the text has nothing to embed or, with a `fault`, that the model
+    failed to embed it.
     """
 
     space = models.ForeignKey(VectorSpace, on_delete=models.CASCADE, db_index=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
     message = models.ForeignKey("Message", on_delete=models.CASCADE, related_name="+")
-    # The id of its text in the index of words, from which it goes in the same transaction.
+    # ID in the keyword index. Deleted in the same transaction as that row.
     text = models.BigIntegerField()
     passage = models.PositiveSmallIntegerField()
     vector = models.BinaryField()

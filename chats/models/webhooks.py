@@ -1,40 +1,41 @@
-"""Webhooks: addresses that are told of events, and every telling."""
+"""Webhooks and their deliveries."""
 
 import uuid
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class Webhook(Stored):
-    """An address of a person's program that is told of events, signed with its own secret."""
+    """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """The reasons for which nothing is sent any more."""
+        """Reasons a webhook is disabled."""
 
-        ON = "", "sends"
-        OWNER = "owner", "switched off"
-        FAILING = "failing", "switched off after three days of failures"
-        GONE = "gone", "switched off because the address is gone"
+        ON = "", gettext_lazy("sends")
+        OWNER = "owner", gettext_lazy("switched off")
+        FAILING = "failing", gettext_lazy("switched off after three days of failures")
+        GONE = "gone", gettext_lazy("switched off because the address is gone")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     url = models.CharField(max_length=2000)
-    # Encrypted: it signs each delivery.
+    # Encrypted. Signs each delivery.
     secret = models.TextField()
     events = models.JSONField(default=list)
     off = models.CharField(max_length=10, choices=Off, blank=True, default=Off.ON)
     created_at = models.DateTimeField()
-    # Since its last success, if it failed after that.
+    # Start of the current series of failures. Empty: the last delivery succeeded.
     failing_since = models.DateTimeField(null=True, blank=True)
-    # A server in trouble is left alone until then.
+    # Backoff: nothing is sent before this time.
     rests_until = models.DateTimeField(null=True, blank=True)
-    # Its last answers were slow: it is served apart from the others.
+    # Recent responses were slow, so it is served separately from the others.
     is_slow = models.BooleanField(default=False)
-    # Who sends to it holds it, so that what it is told keeps its order.
+    # The sending worker holds this lease, which keeps deliveries in order.
     lease_until = models.DateTimeField(null=True, blank=True)
     tidied_at = models.DateTimeField()
 
@@ -43,28 +44,28 @@ class Webhook(Stored):
 
 
 class WebhookDelivery(Stored):
-    """One event for one webhook; its body has ids and numbers, never words.
+    """One event for one webhook. The body contains IDs and numbers, never message text.
 
-    There is no constraint to the webhook: one that was deleted a moment ago must not undo the
-    reply whose end it would have been told.
+    No database constraint on the webhook: deleting a webhook must not roll back the reply whose end
+    would have notified it.
     """
 
     class Status(models.TextChoices):
-        """The states of a delivery."""
+        """Delivery states."""
 
-        WAITING = "waiting", "waits"
-        DELIVERED = "delivered", "delivered"
-        FAILED = "failed", "given up"
+        WAITING = "waiting", gettext_lazy("waits")
+        DELIVERED = "delivered", gettext_lazy("delivered")
+        FAILED = "failed", gettext_lazy("given up")
 
     webhook = models.ForeignKey(
         Webhook,
         on_delete=models.CASCADE,
         related_name="deliveries",
         db_constraint=False,
-        # That of its log serves.
+        # `delivery_of_webhook` covers it.
         db_index=False,
     )
-    # The same at each try, so that the receiver can tell a repetition.
+    # The same for each attempt, so that the receiver can detect repetitions.
     public_id = models.UUIDField(default=uuid.uuid4, editable=False)
     event = models.CharField(max_length=60)
     body = models.TextField()
@@ -73,7 +74,7 @@ class WebhookDelivery(Stored):
     tries = models.PositiveIntegerField(default=0)
     next_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    # Of the last try: the status of HTTP, or why there was none.
+    # Result of the last attempt: HTTP status, or the reason there was none.
     answer = models.PositiveIntegerField(null=True, blank=True)
     problem = models.CharField(max_length=40, blank=True, default="")
 

@@ -1,1 +1,1 @@
-"""People at the door: signing in, their sessions, their API keys."""
+"""Authentication: sign-in, sessions, invitations and API keys."""

@@ -1,7 +1,7 @@
-"""Invitations: an account with its role, and a link with which the person sets a password.
+"""Invitations: an account with a role, and a link with which the person sets a password.
 
-An administrator passes the link on. It works once and for a week; a renewed invitation has a new
-link, and the old one no longer works.
+An administrator sends the link. It works once, for a week. Renewing an invitation creates a new
+link and disables the old one.
 """
 
 from collections.abc import Collection
@@ -13,6 +13,9 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.utils.functional import lazy
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from chats.ground import secrets
 from chats.ground.refusals import NotFound, Refusal
@@ -21,7 +24,7 @@ from chats.people.signin import create_link
 from contextpolicy import roles
 
 LIFETIME = timedelta(days=7)
-# The list shows the newest invitations up to this number.
+# Maximum number of invitations in the list.
 MOST_SHOWN = 200
 
 
@@ -53,17 +56,30 @@ def invite(
     """
     person = User(username=username.strip())
     person.set_unusable_password()
+    taken = User.objects.filter(username__iexact=person.username).first()
+    if taken is not None:
+        words = gettext_lazy("The name “{taken}” is taken (case is ignored). Choose another one.")
+        raise InvitationRefused(reason=format_lazy(words, taken=taken))
     try:
         person.full_clean(exclude=["password"])
     except ValidationError as error:
-        raise InvitationRefused(reason=" ".join(error.messages)) from error
+        raise InvitationRefused(reason=lazy_words(error)) from error
     try:
         with transaction.atomic():
             roles.save_person(person=person, changed={"username"}, actor=actor, now=now)
     except IntegrityError as error:
-        raise InvitationRefused(reason="This name is taken. Choose another one.") from error
+        reason = gettext_lazy("This name is taken. Choose another one.")
+        raise InvitationRefused(reason=reason) from error
     roles.change_roles(person=person, groups=groups, actor=actor, now=now)
     return person, link_for(person, actor=actor, now=now)
+
+
+def words_of(error: ValidationError) -> str:
+    """Return the sentences of an error in the active language."""
+    return " ".join(error.messages)
+
+
+lazy_words = lazy(words_of, str)
 
 
 @transaction.atomic
@@ -88,7 +104,7 @@ def without_password() -> QuerySet[User]:
 
 
 def link_for(person: User, *, actor: str, now: datetime) -> str:
-    """Create the link of an invitation and return its token."""
+    """Create an invitation link and return its token."""
     return create_link(user=person, now=now, actor=actor, lifetime=LIFETIME, invitation=True)
 
 

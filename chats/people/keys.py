@@ -1,19 +1,21 @@
-"""API keys: made by a signed-in person, shown once, and never able to do more than their owner.
+"""API keys: created by a signed-in person, shown once, and limited to their owner's permissions.
 
-A key is 256 random bits behind the prefix `plm_`, by which secret scanners and people know it.
-Only its SHA-256 and its first letters are stored.
+A key is 256 random bits with the prefix `plm_`, which secret scanners recognise. Only its SHA-256
+and its first 12 characters are stored.
 """
 
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.ground import secrets
+from chats.ground import databases, secrets
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
 from chats.people import signin, statements
@@ -23,16 +25,18 @@ from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import CODING_AGENTS
 
 MARK = "plm_"
-# Each with what it opens.
+# Each scope with its description.
 SCOPE_WORDS = {
-    "chats:read": "Read chats, messages, summaries and what was sent",
-    "chats:write": "Send messages; make, change and delete chats",
-    "chats:erase": "Erase messages and chats for good",
-    "audit:read": "Read audit events",
-    "policy:read": "Read the policy of a chat, and all policies if you may",
-    "policy:write": "Change policies and where they apply, if you may",
-    "webhooks": "See, make and change webhooks",
-    "gateway": "Use the models through /v1, as an OpenAI client does",
+    "chats:read": gettext_lazy("Read chats, messages, summaries and prompts"),
+    "chats:write": gettext_lazy("Send messages; create, change and delete chats"),
+    "chats:erase": gettext_lazy("Erase messages and chats permanently"),
+    "audit:read": gettext_lazy("Read audit events"),
+    "policy:read": gettext_lazy(
+        "Read the policy of a chat, and all policies if your role allows it"
+    ),
+    "policy:write": gettext_lazy("Change and assign policies, if your role allows it"),
+    "webhooks": gettext_lazy("View, create, change and delete webhooks"),
+    "gateway": gettext_lazy("Use the models through the OpenAI-compatible API at /v1"),
 }
 SCOPES = tuple(SCOPE_WORDS)
 GATEWAY = "gateway"
@@ -40,37 +44,37 @@ KEYS_PER_PERSON = 20
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 365
 NAME_LENGTH = 200
-# A key's last use is noted at most so often: each note costs a write.
+# Minimum time between two updates of a key's last use, because each is a write.
 NOTED_EVERY = timedelta(minutes=1)
 
 
 class InvalidKeyName(Refusal):
-    """The name is empty, or has a character that no name may have."""
+    """The name is empty or contains a character that names may not have."""
 
     code = "invalid_name"
     status = 422
-    sentence = (
-        "A key needs a name of 1 to {limit} characters. Line breaks, control characters and"
+    sentence = gettext_noop(
+        "Enter a name of 1 to {limit} characters. Line breaks, control characters and"
         " direction overrides are not allowed."
     )
     param = "name"
 
 
 class KeyNameTooLong(Refusal):
-    """The name is over its limit; names are never cut."""
+    """The name is longer than the limit. Names are never truncated."""
 
     code = "too_long"
     status = 422
-    sentence = "A key's name has at most {limit} characters; this one has {length}."
+    sentence = gettext_noop("The name has {length} characters. The limit is {limit}.")
     param = "name"
 
 
 class UnknownScope(Refusal):
-    """The key has no scopes, or one that does not exist."""
+    """The key has no scopes, or an unknown one."""
 
     code = "unknown_scope"
     status = 422
-    sentence = "A key needs at least one scope, and only these exist: {known}."
+    sentence = gettext_noop("Choose at least one of these scopes: {known}.")
     param = "scopes"
 
 
@@ -79,46 +83,46 @@ class InvalidLifetime(Refusal):
 
     code = "invalid_lifetime"
     status = 422
-    sentence = "A key lives for 1 to {limit} days."
+    sentence = gettext_noop("Enter a lifetime of 1 to {limit} days.")
     param = "lifetime_days"
 
 
 class TooManyKeys(Refusal):
-    """The person has as many living keys as they may."""
+    """The person has reached the limit of usable keys."""
 
     code = "too_many_keys"
     status = 422
-    sentence = "You have {limit} API keys and cannot make another. Revoke one first."
+    sentence = gettext_noop("You have reached the limit of {limit} API keys. Revoke one first.")
 
 
 class InvalidKey(Refusal):
-    """The key is unknown, expired, revoked, or not a key at all: not told apart."""
+    """The key is unknown, expired, revoked or malformed. The error does not say which."""
 
     code = "invalid_api_key"
     status = 401
-    sentence = (
-        "This API key is not valid here: it is unknown, expired or revoked."
+    sentence = gettext_noop(
+        "This API key is unknown, expired or revoked."
         " Send a valid one as “Authorization: Bearer plm_…”."
     )
 
 
 class KeyInAddress(Refusal):
-    """A key came in the query string, where logs and histories keep it."""
+    """The query string contains a key. Logs and browser histories keep query strings."""
 
     code = "key_in_address"
     status = 400
-    sentence = (
-        "An API key must not stand in an address, because addresses are logged."
-        " Revoke this key and send a new one in the Authorization header."
+    sentence = gettext_noop(
+        "Do not send an API key in a URL, because URLs are logged. Revoke this key "
+        "and send a new one in the Authorization header."
     )
 
 
 class InsufficientScope(Refusal):
-    """The key is valid and may not do this."""
+    """The key is valid but lacks the required scope."""
 
     code = "insufficient_scope"
     status = 403
-    sentence = "This API key lacks the scope {scope}. Make a key that has it."
+    sentence = gettext_noop("This API key lacks the scope {scope}. Create a key with it.")
 
 
 @transaction.atomic
@@ -131,9 +135,9 @@ def create_key(
     unmanaged: bool = False,
     now: datetime,
 ) -> tuple[ApiKey, str]:
-    """Create a key; returns it with its secret, which can never be shown again.
+    """Create a key and return it with its secret. The secret cannot be shown again.
 
-    `unmanaged`: its requests to /v1 are passed on as they came, where the policy allows it.
+    `unmanaged`: requests to /v1 are passed through unchanged, if the policy allows it.
 
     Raises `InvalidKeyName`, `KeyNameTooLong`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
     """
@@ -146,7 +150,7 @@ def create_key(
         raise UnknownScope(known=", ".join(SCOPES))
     if not 1 <= lifetime_days <= LONGEST_DAYS:
         raise InvalidLifetime(limit=LONGEST_DAYS)
-    # Locked, so that two requests at once cannot both make the last key.
+    # Lock the owner, so that parallel requests cannot exceed the limit.
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if statements.living_keys(now=now).filter(owner=owner.pk).count() >= KEYS_PER_PERSON:
         raise TooManyKeys(limit=KEYS_PER_PERSON)
@@ -167,7 +171,7 @@ def create_key(
 
 
 def gateway_policy() -> ContextPolicy | None:
-    """Return the policy of new keys for /v1; None if it was retired."""
+    """Return the default policy of new /v1 keys; None if it is retired."""
     rows = ContextPolicy.objects.filter(
         slug=CODING_AGENTS.slug, retired=False, current__isnull=False
     )
@@ -176,15 +180,30 @@ def gateway_policy() -> ContextPolicy | None:
 
 @transaction.atomic
 def revoke_key(*, key: ApiKey, actor: str, now: datetime) -> ApiKey:
-    """End the key from now on; revoking it again changes nothing."""
+    """Revoke the key. Revoking it again changes nothing."""
     if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):
         note("api_key.revoked", key=key, actor=actor, now=now)
     key.refresh_from_db()
     return key
 
 
+@transaction.atomic
+def revoke_keys(*, owner: AbstractBaseUser, actor: str, now: datetime) -> int:
+    """Revoke every usable key of the person; return the number of revoked keys."""
+    rows = usable_keys(owner=owner, now=now)
+    for key in rows:
+        revoke_key(key=key, actor=actor, now=now)
+    return len(rows)
+
+
+def usable_keys(*, owner: AbstractBaseUser, now: datetime) -> list[ApiKey]:
+    """Return the keys that are neither revoked nor expired, even if their owner is inactive."""
+    rows = ApiKey.objects.filter(owner=owner.pk, revoked_at=None, expires_at__gt=now)
+    return list(rows.order_by("created_at", "pk"))
+
+
 def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
-    """Write the ledger's row about a key: what it may do and how long, not its name."""
+    """Record an event about a key in the ledger: its scopes and expiry, not its name."""
     data = {
         "key": str(key.pk),
         "owner": key.owner_id,
@@ -197,7 +216,7 @@ def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
 
 
 def keys_of(*, owner: AbstractBaseUser) -> list[ApiKey]:
-    """Return the person's keys, newest first, with those that ended."""
+    """Return the person's keys, newest first, including revoked and expired ones."""
     rows = ApiKey.objects.filter(owner=owner.pk).select_related("policy")
     return list(rows.order_by("-created_at", "-pk"))
 
@@ -211,9 +230,10 @@ def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
 
 
 def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
-    """Return the living key with this secret, with its owner.
+    """Return the usable key with this secret, with its owner loaded; None if there is none.
 
-    Its use is noted once a minute, the first of a day in the ledger too.
+    Its last use is updated at most once a minute. The first use of a day is also recorded in the
+    ledger.
     """
     key = statements.LIVING_KEY.first(now=now, hash=secrets.hash_token(secret))
     if key is None:
@@ -225,9 +245,18 @@ def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
     return key
 
 
-@transaction.atomic
 def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
-    """Note that the key was used; of several at once one notes it."""
+    """Record that the key was used. Of several parallel calls, one writes.
+
+    If the database cannot be written promptly, the request continues and a later one records the
+    use.
+    """
+    write = partial(write_use, key, noted_until=noted_until, now=now)
+    databases.write_if_possible("the use of a key", write)
+
+
+def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+    """Update the key's last use; record the first use of a day in the ledger too."""
     unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
     is_first = key.last_used_at is None or key.last_used_at.date() < now.astimezone(UTC).date()
     if ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now) and is_first:
@@ -235,14 +264,14 @@ def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
 
 
 def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
-    """Tell whether the key still opens something."""
+    """Return True if the key is not revoked or expired and its owner is active."""
     return statements.living_keys(now=now).filter(pk=key_id).exists()
 
 
 def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKey:
     """Return the key of an `Authorization` header.
 
-    Raises `InvalidKey`, and `LoginThrottled` after too many wrong ones from one address.
+    Raises `InvalidKey`, and `LoginThrottled` after too many wrong keys from one address.
     """
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
@@ -257,13 +286,13 @@ def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKe
 
 
 def require_scope(*, key: ApiKey, scope: str) -> None:
-    """Raise `InsufficientScope` unless the key has it."""
+    """Raise `InsufficientScope` unless the key has the scope."""
     if scope not in key.scopes:
         raise InsufficientScope(scope=scope)
 
 
 def refuse_in_address(query: str) -> None:
-    """Raise `KeyInAddress` when a raw query string carries what looks like a key."""
+    """Raise `KeyInAddress` if a raw query string contains a value that looks like a key."""
     pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
     if any(piece.startswith(MARK) for pair in pairs for piece in pair):
         raise KeyInAddress

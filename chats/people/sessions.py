@@ -1,4 +1,4 @@
-"""Sessions after a sign-in: how long they hold, how fresh they are, how they end."""
+"""Sessions after a sign-in: lifetime, re-authentication and revocation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
-from chats.ground import secrets
+from chats.ground import databases, secrets
 from chats.ground.refusals import Refusal
 from contextpolicy import ledger
 
 RECENTLY = timedelta(minutes=15)
-# A session's last use is noted at most so often: each note costs a write.
+# Minimum time between two updates of a session's last use, because each is a write.
 NOTED_EVERY = timedelta(minutes=5)
 
 SIGNED_IN_AT = "signed_in_at"
@@ -24,16 +25,18 @@ SEEN_AT = "seen_at"
 
 
 class ReauthenticationRequired(Refusal):
-    """The session is older than what this action asks for."""
+    """The sign-in of this session is too long ago for this action."""
 
     code = "reauthentication_required"
     status = 403
-    sentence = "This needs a fresh sign-in. Sign in again, then repeat it within 15 minutes."
+    sentence = gettext_noop(
+        "This action needs a recent sign-in. Sign in again, then retry within 15 minutes."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """One session of a person; `id` names it on a page without giving it away."""
+    """One session of a person; `id` identifies it on pages without revealing its key."""
 
     id: str
     signed_in_at: datetime | None
@@ -42,26 +45,37 @@ class SignedIn:
 
 
 def begin_session(*, session: SessionBase, now: datetime) -> None:
-    """Set the end of a session that a sign-in just began: no use of it moves that end."""
+    """Set the fixed expiry of a new session. Using the session does not extend it."""
     session.set_expiry(now + timedelta(seconds=settings.SESSION_COOKIE_AGE))
     session[SIGNED_IN_AT] = session[SEEN_AT] = now.isoformat()
 
 
 def may_go_on(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
-    """Tell whether the session still holds; staff's ends after `STAFF_IDLE_SECONDS` idle."""
+    """Return True if the session is still valid.
+
+    Staff sessions end after `STAFF_IDLE_SECONDS` idle.
+    """
     if SEEN_AT not in session:
         session[SEEN_AT] = now.isoformat()
     idle = now - datetime.fromisoformat(session[SEEN_AT])
     if is_staff and idle > timedelta(seconds=settings.STAFF_IDLE_SECONDS):
         return False
     if idle > NOTED_EVERY:
-        session[SEEN_AT] = now.isoformat()
+        note_seen(session, now=now)
     return True
+
+
+def note_seen(session: SessionBase, *, now: datetime) -> None:
+    """Update the session's last use. If that fails, the request continues."""
+    was_changed = session.modified
+    session[SEEN_AT] = now.isoformat()
+    databases.write_if_possible("the use of a session", session.save)
+    session.modified = was_changed
 
 
 @transaction.atomic
 def note_logout(*, user: AbstractBaseUser, now: datetime) -> None:
-    """Write down that the person ended their session."""
+    """Record in the ledger that the person signed out."""
     ledger.record("logout.succeeded", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
 
 
@@ -72,7 +86,7 @@ def require_recent(*, session: SessionBase, now: datetime) -> None:
 
 
 def reauthenticated_recently(*, session: SessionBase, now: datetime) -> bool:
-    """Tell whether the person proved who they are within the last 15 minutes."""
+    """Return True if the person confirmed their identity within the last 15 minutes."""
     signed_in_at = session.get(SIGNED_IN_AT)
     if not signed_in_at:
         return False
@@ -80,7 +94,7 @@ def reauthenticated_recently(*, session: SessionBase, now: datetime) -> bool:
 
 
 def confirm_session(*, session: SessionBase, now: datetime) -> None:
-    """Count the session as fresh again: the person has just proved who they are."""
+    """Count the session as freshly signed in: the person just confirmed their identity."""
     session[SIGNED_IN_AT] = now.isoformat()
 
 
@@ -91,7 +105,7 @@ def sessions_of(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
 
 
 def signed_in(row: Session) -> SignedIn:
-    """Return a stored session as a page may show it."""
+    """Return a stored session in the form that pages show."""
     data = row.get_decoded()
     times = [data.get(name) for name in (SIGNED_IN_AT, SEEN_AT)]
     signed_in_at, seen_at = (datetime.fromisoformat(text) if text else None for text in times)
@@ -104,14 +118,14 @@ def signed_in(row: Session) -> SignedIn:
 
 
 def session_id(key: str) -> str:
-    """Name a session for pages and addresses: its key would be the session itself."""
+    """Return the id of a session for pages and URLs. The session's key would be a credential."""
     return secrets.hash_token(key)[:32]
 
 
 def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
     """Yield the person's stored sessions.
 
-    Reads all that live, because the rows do not say whose they are.
+    Reads all unexpired sessions, because the rows do not store the user.
     """
     for row in Session.objects.filter(expire_date__gt=now).iterator():
         if row.get_decoded().get(SESSION_KEY) == str(user.pk):
@@ -120,7 +134,7 @@ def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
 
 @transaction.atomic
 def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
-    """End the person's session with this id, as a logout there would; False when there is none."""
+    """End the person's session with this id, like a sign-out; return False if there is none."""
     keys = [row.session_key for row in rows_of(user=user, now=now)]
     ended = [key for key in keys if session_id(key) == session]
     if not Session.objects.filter(session_key__in=ended).delete()[0]:
@@ -130,6 +144,6 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
-    """End every session of the person but the one with the key `keep`; return how many ended."""
+    """End every session of the person except the one with the key `keep`; return how many ended."""
     keys = [row.session_key for row in rows_of(user=user, now=now) if row.session_key != keep]
     return Session.objects.filter(session_key__in=keys).delete()[0]

@@ -1,8 +1,8 @@
-"""Signs people in: one-time links and passwords, with a throttle.
+"""Sign people in with one-time links or passwords, and throttle failures.
 
-Every door that takes a password, a link or a key counts its failures here, so a guesser gains
-nothing by changing doors. Failed attempts are rows, not cache entries: a restart forgets none. Only
-keyed hashes of names and addresses reach the ledger.
+Every endpoint that accepts a password, a link or a key counts its failures here. Failed attempts
+are database rows, so a restart does not reset them. The ledger stores only keyed hashes of names
+and addresses.
 """
 
 import ipaddress
@@ -17,6 +17,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
@@ -26,59 +27,57 @@ from contextpolicy import ledger, roles
 
 ADDRESS_WINDOW = timedelta(minutes=1)
 ACCOUNT_WINDOW = timedelta(minutes=5)
-# Longer passwords are refused unhashed: hashing megabytes is an attack.
+# Longer passwords are refused without hashing, because hashing megabytes is a denial of service.
 PASSWORD_LENGTH = 4096
 
 
 class LinkInvalid(Refusal):
-    """The link was used, has expired or was never made: the three are not told apart."""
+    """The link is used, expired or unknown. The error does not say which."""
 
     code = "login_link_invalid"
     status = 403
-    sentence = (
-        "This link does not sign anyone in: it was used, or it is too old. Ask for a new one."
-    )
+    sentence = gettext_noop("This sign-in link is used, expired or unknown. Request a new one.")
 
 
 class WrongCredentials(Refusal):
-    """There is no active account with this name and password."""
+    """No active account has this name and password."""
 
     code = "wrong_credentials"
     status = 401
-    sentence = "The name or the password is not right. Check both and try again."
+    sentence = gettext_noop("The name or the password is wrong. Check both and try again.")
 
 
 class LoginThrottled(Refusal):
-    """There were too many failures from this address or for this account."""
+    """Too many failures came from this address or for this account."""
 
     code = "login_throttled"
     status = 429
-    sentence = "Too many failed sign-ins. Wait {seconds} seconds and try again."
+    sentence = gettext_noop("Too many failed sign-ins. Wait {seconds} seconds and try again.")
 
 
 class WrongPassword(Refusal):
-    """The present password, asked for before a new one is set, is not right."""
+    """The current password, required before setting a new one, is wrong."""
 
     code = "wrong_password"
     status = 422
-    sentence = "Your present password is not right. The password was not changed."
+    sentence = gettext_noop("Your current password is wrong. The password was not changed.")
     param = "old_password"
 
 
 class NotConfirmed(Refusal):
-    """The password, or the sign-in link, that was to show who sits there is not right."""
+    """The password or sign-in link that was given to confirm the identity is wrong."""
 
     code = "not_confirmed"
     status = 422
-    sentence = "{proof} Nothing was changed."
+    sentence = gettext_noop("{proof} Nothing was changed.")
 
 
 class NameTaken(Refusal):
-    """The name for the first administrator belongs to a person who is none."""
+    """The name for the first administrator belongs to a person without that role."""
 
     code = "name_taken"
     status = 409
-    sentence = "There is already a person called “{username}”. Choose another name."
+    sentence = gettext_noop("A user named “{username}” already exists. Choose another name.")
 
 
 # --- Links ---------------------------------------------------------------------------------------
@@ -95,8 +94,8 @@ def create_link(
 ) -> str:
     """Create a one-time token that signs the person in within its lifetime.
 
-    The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored; the token
-    lets its holder sign in as the person.
+    The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored. The token lets its
+    holder sign in as the person.
     """
     token = secrets.new_token()
     expires_at = now + (lifetime or timedelta(seconds=settings.LOGIN_LINK_SECONDS))
@@ -115,9 +114,9 @@ def create_link(
 def use_link(
     *, token: str, address: str, now: datetime, only: AbstractBaseUser | None = None
 ) -> User:
-    """Return the person a link signs in; it works once. `only`: a link of this person alone.
+    """Return the person whom a link signs in, and mark the link as used.
 
-    Raises `LinkInvalid` and `LoginThrottled`.
+    `only`: accept links of this person alone. Raises `LinkInvalid` and `LoginThrottled`.
     """
     attempt = SignInAttempt(door="link", address=address, account="", now=now)
     attempt.begin()
@@ -139,8 +138,8 @@ def use_link(
 def check_credentials(*, username: str, password: str, address: str, now: datetime) -> User:
     """Return the active person with this name and password.
 
-    An unknown name costs the same time as a wrong password (Django hashes a dummy for it) and
-    gets the same words. Raises `WrongCredentials` and `LoginThrottled`.
+    An unknown name takes as long as a wrong password (Django hashes a dummy for it) and gets the
+    same error. Raises `WrongCredentials` and `LoginThrottled`.
     """
     username, password = storable(username), storable(password)
     attempt = SignInAttempt(door="login", address=address, account=username, now=now)
@@ -155,28 +154,11 @@ def check_credentials(*, username: str, password: str, address: str, now: dateti
     return user
 
 
-def change_password(
-    *, user: User, old: str | None, new: str, address: str, session: SessionBase, now: datetime
-) -> None:
-    """Set a new, already validated password.
-
-    The old one is asked for when there is one. A first password needs no other proof: only
-    the server's console could give one. It counts as a fresh sign-in. Raises
-    `WrongPassword` and `LoginThrottled`.
-    """
-    has_one = user.has_usable_password()
-    if has_one:
-        confirm_password(user=user, password=old or "", address=address, now=now)
-    with transaction.atomic():
-        user.set_password(new)
-        user.save(update_fields=["password"])
-        ledger.record("password.changed", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
-    if not has_one:
-        sessions.confirm_session(session=session, now=now)
-
-
 def confirm_password(*, user: User, password: str, address: str, now: datetime) -> None:
-    """Raise `WrongPassword` unless it is the person's; counted and throttled like a sign-in."""
+    """Raise `WrongPassword` if the password is wrong.
+
+    Attempts count and are throttled like a sign-in.
+    """
     attempt = SignInAttempt(door="login", address=address, account=user.username, now=now)
     attempt.begin()
     if len(password) > PASSWORD_LENGTH or not user.check_password(storable(password)):
@@ -188,10 +170,10 @@ def confirm_password(*, user: User, password: str, address: str, now: datetime) 
 def confirm(
     *, user: User, password: str, link: str, address: str, session: SessionBase, now: datetime
 ) -> None:
-    """Let a session count as fresh again, by the person's password.
+    """Confirm the person's identity with their password, so that the session counts as fresh.
 
-    Who has none shows a new sign-in link of theirs, which is used up by it. Raises `NotConfirmed`,
-    `LoginThrottled`, and `ReauthenticationRequired` without either.
+    A person without a password gives a new sign-in link instead, which is then used. Raises
+    `NotConfirmed` and `LoginThrottled`, and `ReauthenticationRequired` without either proof.
     """
     if not password and not link:
         raise sessions.ReauthenticationRequired
@@ -202,16 +184,16 @@ def confirm(
             token = link.strip().rstrip("/").rpartition("/")[2]
             use_link(token=token, address=address, now=now, only=user)
     except WrongPassword:
-        raise NotConfirmed(proof="This password is not right.") from None
+        raise NotConfirmed(proof=gettext_lazy("This password is wrong.")) from None
     except LinkInvalid:
         raise NotConfirmed(
-            proof="This is not an unused sign-in link of yours, or it is too old."
+            proof=gettext_lazy("This is not one of your unused sign-in links, or it has expired.")
         ) from None
     sessions.confirm_session(session=session, now=now)
 
 
 def storable(text: str) -> str:
-    """Replace characters that no database takes; a name or password with one matches nobody's."""
+    """Replace characters that databases reject. The result matches no stored name or password."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
@@ -219,13 +201,14 @@ def storable(text: str) -> str:
 
 
 class SignInAttempt:
-    """One try at a door. It counts as failed from the start, so parallel tries see each other.
+    """One sign-in attempt. It counts as failed from the start, so parallel attempts see each other.
 
-    A refused try is not counted: a lock ends with its window, after five minutes at most.
+    A throttled attempt is not counted, so a lock ends with its window, after at most five minutes.
     """
 
     def __init__(self, *, door: str, address: str, account: str, now: datetime) -> None:
-        # By door: a program that repeats a dead API key does not lock its neighbours' login.
+        # Counted per entry point: a client that repeats a revoked API key does not block sign-in
+        # for others behind the same address.
         self.address = f"{door}:{address}"[:64]
         self.account = keyed("account", account.casefold()) if account else ""
         self.door = door
@@ -233,7 +216,7 @@ class SignInAttempt:
         self.row: LoginFailure | None = None
 
     def begin(self) -> None:
-        """Raise `LoginThrottled`, or count this try until it succeeds."""
+        """Raise `LoginThrottled`, or count this attempt as failed until it succeeds."""
         self.check(already=0)
         self.row = LoginFailure.objects.create(
             address=self.address, account=self.account, at=self.now
@@ -245,7 +228,7 @@ class SignInAttempt:
             raise
 
     def check(self, *, already: int) -> None:
-        """Raise `LoginThrottled` when a limit is reached; `already` of the rows are this try's."""
+        """Raise `LoginThrottled` if a limit is reached; `already` rows belong to this attempt."""
         for rows, limit, window in self.limits():
             times = list(rows.order_by("-at").values_list("at", flat=True)[: limit + already])
             if len(times) >= limit + already:
@@ -254,8 +237,9 @@ class SignInAttempt:
                 raise LoginThrottled(seconds=seconds, retry_after=seconds)
 
     def limits(self) -> Iterator[tuple[QuerySet[LoginFailure], int, timedelta]]:
-        """Yield the failures that count, how many are allowed, and in what time."""
-        # Rows from the future are left out: after a clock was set back they would lock for long.
+        """Yield the failures that count, their limit, and their time window."""
+        # Ignore rows from the future: after the clock is set back, they would lock sign-in for
+        # long.
         recent = LoginFailure.objects.filter(at__lte=self.now)
         yield (
             recent.filter(address=self.address, at__gt=self.now - ADDRESS_WINDOW),
@@ -270,46 +254,48 @@ class SignInAttempt:
             )
 
     def forget(self) -> None:
-        """Take this try back: it was no failure."""
+        """Stop counting this attempt as a failure."""
         if self.row is not None:
             self.row.delete()
 
     @transaction.atomic
     def succeed(self, user: User) -> None:
-        """Note the sign-in."""
+        """Record the sign-in."""
         self.forget()
         data = {"by": self.door, **self.origin()}
         ledger.record("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)
 
     @transaction.atomic
     def fail(self) -> None:
-        """Note the failure, and that the door is shut when it was one too many."""
+        """Record the failure, and the throttling if it reached a limit."""
         LoginFailure.objects.filter(at__lt=self.now - ACCOUNT_WINDOW).delete()
         data = {"by": self.door, "account": self.account, **self.origin()}
         ledger.record("login.failed", actor="system", now=self.now, data=data)
-        # Noted here alone: otherwise a guesser who goes on could fill the ledger.
+        # Recorded only here: otherwise a guesser who continues could fill the ledger.
         if any(rows.count() >= limit for rows, limit, _ in self.limits()):
             ledger.record("login.throttled", actor="system", now=self.now, data=data)
 
     def origin(self) -> dict[str, str]:
-        """Say where the try came from, so that equal origins can be seen and none can be read."""
+        """Return a keyed hash of the origin, which can be compared but not read."""
         return {"origin": keyed("address", self.address)}
 
 
 def keyed(kind: str, text: str) -> str:
-    """Hash so that only this instance can: names and addresses are easily tried out."""
+    """Return a hash keyed to this instance, because names and addresses are easy to guess."""
     return salted_hmac(f"chats.people.signin.{kind}", text, algorithm="sha256").hexdigest()
 
 
 def client_address(*, remote_addr: str, forwarded_for: str) -> str:
-    """Return the address to count failures by: IPv4 whole, IPv6 its /64, which is one customer's.
+    """Return the address to count failures by: the full IPv4 address, or the /64 of an IPv6.
 
-    `X-Forwarded-For` counts only behind a trusted proxy, and of it only the last entry: the proxy
-    appended that one, everything before it came with the request.
+    A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted proxies.
+    Each proxy appends the address of its client, so with N proxies the Nth entry from the end
+    counts. Earlier entries come from the client and can be forged.
     """
     offered = remote_addr
     if settings.TRUSTED_PROXY and forwarded_for:
-        offered = forwarded_for.rsplit(",", 1)[-1]
+        listed = forwarded_for.split(",")
+        offered = listed[-min(int(settings.TRUSTED_PROXY), len(listed))]
     try:
         address = ipaddress.ip_address(offered.strip())
     except ValueError:
@@ -326,7 +312,7 @@ def client_address(*, remote_addr: str, forwarded_for: str) -> str:
 
 @transaction.atomic
 def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
-    """Return an active superuser, and whether it was made now.
+    """Return an active superuser, and whether it was created now.
 
     A new one has no password and signs in by link. An existing one is returned whatever its name.
     Raises `NameTaken`.

@@ -1,4 +1,4 @@
-"""The statement by which a key is found."""
+"""The prepared query that finds an API key."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from speed import prepared
 
 
 def living_keys(*, now: Any) -> QuerySet[ApiKey]:
-    """Return the keys that open something: not revoked, not expired, and their owner is active."""
+    """Return the usable keys: not revoked, not expired, and with an active owner."""
     return ApiKey.objects.filter(revoked_at=None, expires_at__gt=now, owner__is_active=True)
 
 

@@ -1,17 +1,89 @@
-"""Keeps the time zone of a person's browser with their account."""
+"""Time zone, appearance and language of a person's pages, stored with the account.
+
+A session keeps a copy, so that most requests need no query. A full page reads the account again:
+a change in one browser reaches the person's other browsers with their next page.
+"""
+
+import zoneinfo
+from datetime import UTC, tzinfo
+from functools import cache
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.sessions.backends.base import SessionBase
 
 from chats.models import AccountSettings
 
-# The key of the session under which it has the zone that was stored last.
-STORED = "time_zone"
+# Keys of the session: the browser's zone that was stored last, the chosen zone, the appearance,
+# the chosen language.
+STORED, CHOSEN, APPEARANCE, LANGUAGE = "time_zone", "chosen_zone", "appearance", "language"
+DEFAULTS = {CHOSEN: "", APPEARANCE: AccountSettings.Appearance.SYSTEM, LANGUAGE: ""}
+
+
+@cache
+def known_zones() -> tuple[str, ...]:
+    """Return the names of the time zones of this machine, sorted, without its aliases."""
+    names = zoneinfo.available_timezones()
+    return tuple(sorted(name for name in names if "/" in name and not name.startswith("Etc/")))
+
+
+def account_of(user: AbstractBaseUser) -> AccountSettings:
+    """Return the stored settings of an account, or unsaved defaults."""
+    found = AccountSettings.objects.filter(owner_id=user.pk).first()
+    return found or AccountSettings(owner_id=user.pk)
+
+
+def save_account(
+    *,
+    user: AbstractBaseUser,
+    session: SessionBase,
+    appearance: str,
+    chosen_zone: str,
+    language: str,
+) -> None:
+    """Store the settings of the pages; an empty zone or language follows the browser."""
+    values: dict[str, object] = {
+        "appearance": appearance,
+        "time_zone_chosen": bool(chosen_zone),
+        "language": language,
+    }
+    if chosen_zone:
+        values["time_zone"] = chosen_zone
+    AccountSettings.objects.update_or_create(owner_id=user.pk, defaults=values)
+    refresh_session(user=user, session=session)
+    # The browser's zone is stored again with the next page.
+    session.pop(STORED, None)
+
+
+def refresh_session(*, user: AbstractBaseUser, session: SessionBase) -> None:
+    """Copy the account's settings into a session, where they differ."""
+    account = account_of(user)
+    values = {
+        CHOSEN: account.time_zone if account.time_zone_chosen else "",
+        APPEARANCE: account.appearance,
+        LANGUAGE: account.language,
+    }
+    for key, value in values.items():
+        if session.get(key, DEFAULTS[key]) != value:
+            session[key] = value
+
+
+def zone_for(*, session: SessionBase, browser: str) -> tzinfo:
+    """Return the time zone of a session's pages: the chosen one, else the browser's, else UTC."""
+    try:
+        return zoneinfo.ZoneInfo(session.get(CHOSEN) or browser)
+    except (KeyError, ValueError, OSError):
+        # The browser sent none, or one this machine does not know: ZoneInfo reads files by name.
+        return UTC
 
 
 def remember_zone(*, user: AbstractBaseUser, session: SessionBase, zone: str) -> None:
-    """Store the browser's time zone with the account, once for each change in a session."""
-    if session.get(STORED) == zone:
+    """Store the browser's time zone with the account, once for each change in a session.
+
+    A zone that the person chose stays.
+    """
+    if session.get(CHOSEN) or session.get(STORED) == zone:
         return
-    AccountSettings.objects.update_or_create(owner_id=user.pk, defaults={"time_zone": zone})
+    changed = AccountSettings.objects.filter(owner_id=user.pk, time_zone_chosen=False)
+    if not changed.update(time_zone=zone):
+        AccountSettings.objects.get_or_create(owner_id=user.pk, defaults={"time_zone": zone})
     session[STORED] = zone

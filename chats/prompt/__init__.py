@@ -1,1 +1,1 @@
-"""Prompts: chooses the model, composes what it is sent, counts tokens, and offers tools."""
+"""Prompts: choose the model, compose the request, count tokens, offer tools."""

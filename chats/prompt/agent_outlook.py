@@ -1,4 +1,4 @@
-"""The size of an agent's next prompt, foreseen from its chat's own outlook without a query."""
+"""Estimates the size of an agent's next prompt from the chat's outlook, without queries."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from contextpolicy.engine.team_view import window_before
 
 
 def sent_to_agent(outlook: Outlook, *, view: AgentView) -> int:
-    """Estimate what the next message would send to an agent of the chat's team, in tokens.
+    """Estimate the tokens that the next message would send to an agent of the chat's team.
 
-    From the facts of the chat's own outlook, shown as to the agent and composed as for it, without
-    a query: a policy of the agent's own is not among them. Raises `composition.PromptRefused`.
+    Composes from the chat's outlook as the agent sees it, without queries. The agent's own policy
+    is not taken into account. Raises `composition.PromptRefused`.
     """
     plain = outlook.given
     before = plain.last_seq

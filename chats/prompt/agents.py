@@ -1,8 +1,8 @@
-"""The prompt of an agent's turn: what it sees of its team's chat, in place of what a model sees.
+"""The prompt of an agent's turn: the agent's view of its team's chat.
 
-The agent's window and the last message that it may see come with its turn; its instruction, the
-team and its task stand in the system text. What it is shown of each message is decided by
-`engine.team_view`, so that prompt, receipt and preview show the same.
+The turn sets the agent's window and the last visible message. The system text holds its
+instruction, the team and the task. `engine.team_view` decides how each message appears, so that
+prompt, receipt and preview agree.
 """
 
 from collections.abc import Sequence
@@ -25,32 +25,35 @@ from contextpolicy.engine.team_view import (
 )
 from contextpolicy.engine.tokens import TokenCounter
 
-# The newest messages among which an agent's question is looked for; others are passed over.
+# How many of the newest messages are searched for an agent's question.
 NEWEST = 50
 YOUR_TURN = (
     "It is your turn again, and nobody has said anything since. Add what is new, or reply only"
     " with [NEXT:]."
 )
-# The notes of a receipt.
+# Notes in receipts.
 ROUND_OPENING = "round_opening"
 PROMPT_FORM = "prompt_form"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
-    """An agent's view of its team's chat: who it is, and what is said to it beside messages."""
+    """An agent's view of its team's chat: its identity, and the system texts added for it."""
 
     viewer: Viewer
     owner: str
     system: tuple[tuple[str, str], ...]
     window_size: int
-    # The text form of its prompt; empty: each message in its own role.
+    # The text form of its prompt. Empty: each message keeps its role.
     form: str = ""
-    # The byte limit of the team; None: no limit.
+    # The team's byte limit. None: no limit.
     max_bytes: int | None = None
 
     def speaker(self, message: engine.Message) -> Speaker:
-        """Return who said a message; without a role it was the owner, or a model on its own."""
+        """Return the speaker of a message.
+
+        Without a role it is the owner, or a model without a team.
+        """
         is_human = message.role == "user"
         if message.role_id:
             return Speaker(message.role_id, message.speaker, "human" if is_human else "ai")
@@ -59,14 +62,20 @@ class AgentView:
         return Speaker("assistant", "Assistant", "ai")
 
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
-        """Return a message as the agent is shown it."""
+        """Return a message as the agent sees it."""
         speaker = self.speaker(message)
         show = for_text_prompt if self.form else as_seen
         return show(message, speaker=speaker, viewer=self.viewer, counter=counter)
 
+    def words(self, message: engine.Message, *, counter: TokenCounter) -> str:
+        """Return the text of a message as the agent sees it, without the speaker's name."""
+        speaker = self.speaker(message)
+        shown = for_text_prompt(message, speaker=speaker, viewer=self.viewer, counter=counter)
+        return engine.text_of(shown)
+
 
 def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
-    """Return the view of an agent of the team on a chat."""
+    """Return the view of a team's agent on a chat."""
     mates = tuple(member.name for member in team if member.pk != agent.pk and not member.rests)
     humans = {member.name for member in team if member.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name, mates=mates)
@@ -89,7 +98,7 @@ def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
 
 
 def view_for(turn: Turn) -> AgentView | None:
-    """Return the view of a turn's agent; None where the chat's own model replies."""
+    """Return the view of a turn's agent. None if the chat's own model replies."""
     if turn.agent_id is None:
         return None
     agent = Agent.objects.select_related("version").get(pk=turn.agent_id)
@@ -99,10 +108,10 @@ def view_for(turn: Turn) -> AgentView | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The question of an agent's prompt and the messages behind it, as the agent is shown them.
+    """The question of an agent's prompt and the messages after it, as the agent sees them.
 
-    `question` is None where the agent itself spoke last: then an instruction takes its place.
-    `duplicate`: the seq of the message that the newest one says again, 0 if none is.
+    `question` is None if the agent itself spoke last: then an instruction replaces it. `duplicate`
+    is the `seq` of a message that the newest one repeats, 0 without a duplicate.
     """
 
     question: engine.Message | None
@@ -115,17 +124,16 @@ class Seen:
 def seen_by(
     view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounter, zone: str = ""
 ) -> Seen:
-    """Return the question of an agent's turn, what stands behind it, and the round's opening.
+    """Return the question of an agent's turn, the messages after it, and the round's opening.
 
-    The question is the newest message up to the turn's border that is shown to the agent and is not
-    its own. Mates' replies behind the border, as of a team that replies independently, are not
-    seen.
+    The question is the newest message up to the turn's border that the agent may see and did not
+    write. Replies after the border, such as those of an independent team, are hidden.
     """
     border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
     shown, sendable, duplicate = newest_seen(
         view, branch=branch, border=border, counter=counter, zone=zone
     )
-    # A cut reply that goes on has no question.
+    # A continued reply has no question.
     is_asked = bool(sendable) and sendable[-1].role == "user" and turn.continues_id is None
     question = sendable[-1] if is_asked else None
     before = question.seq if question else border + 1
@@ -154,9 +162,9 @@ def newest_seen(
 ) -> tuple[list[engine.Message], list[engine.Message], int]:
     """Return the newest messages up to a border as the agent sees them, ascending.
 
-    With them come the newest two that may be sent, and the seq of a message that the newest says
-    again: an agent's repeats the one before it, a person's never does (S3.6). They are read
-    backwards, no further than needed.
+    Also returns up to two newest sendable messages, and the `seq` of a message that the newest one
+    repeats. Only an agent's message counts as a repetition (S3.6). Reads backwards, no further than
+    needed.
     """
     rows = history.on_path(branch, after=max(0, border - NEWEST), before=border + 1)
     shown: list[engine.Message] = []
@@ -181,7 +189,9 @@ def newest_seen(
 def opening_of(
     view: AgentView, *, turn: Turn, before: int, counter: TokenCounter
 ) -> engine.Message | None:
-    """Return the message that began the round, if it may be sent and is not the question itself."""
+    """Return the message that opened the round, if it may be sent and is not the question
+    itself.
+    """
     opening: Message | None = turn.round.opening if turn.round else None
     if opening is None or opening.seq is None or opening.seq >= before:
         return None
@@ -192,7 +202,7 @@ def opening_of(
 def as_agent_sees(
     given: ComposeInput, *, view: AgentView, seen: Seen, counter: TokenCounter
 ) -> ComposeInput:
-    """Return what a prompt is made of as an agent is shown it, with its window and the opening."""
+    """Return the prompt's input as the agent sees it, with its window and the round's opening."""
     window_to = max(given.window_to, window_before(seen.before, size=view.window_size))
     pins = {message.seq: view.seen(message, counter=counter) for message in given.pins}
     if seen.opening is not None and seen.opening.seq <= window_to:

@@ -1,10 +1,12 @@
-"""A past request for people: piece by piece, beside the call before it, and as files."""
+"""A past request for display: as segments, compared with the previous call, and as files."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
+
+from django.utils.translation import gettext, gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount, Receipt
@@ -20,23 +22,23 @@ from contextpolicy.resolution import values_of
 
 Kind = Literal["same", "gone", "new"]
 FAULTS = {
-    "erased": "A part of this prompt was erased, so it cannot be built again.",
-    "missing": "A part of this prompt is no longer stored, so it cannot be built again.",
-    "differs": (
-        "What is stored now gives another prompt than the one that was sent: a message, a text or "
-        "the receipt was changed behind the product's back. Verify the ledger."
+    "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
+    "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
+    "differs": gettext_noop(
+        "The stored data gives a different prompt from the one that was sent, so a message, a text"
+        " or the receipt was changed outside the product. Verify the ledger."
     ),
 }
 BodyCheck = Literal["same", "options", "unknown"]
 BODIES: Mapping[BodyCheck, str] = {
-    "same": "The body is, byte for byte, the one that left.",
-    "options": (
-        "The body that left had the same prompt when it was composed and other options than the "
-        "model has today: a limit of the reply, or what a program asked for beside its messages."
+    "same": gettext_noop("The request body is identical to the request as sent."),
+    "options": gettext_noop(
+        "The request as sent had the same prompt, but different options from the current ones, "
+        "such as the reply limit or the options of a client."
     ),
-    "unknown": (
-        "Of the body as it left no hash is kept: the call was not answered, went through no "
-        "network, or was made before hashes of bodies were kept."
+    "unknown": gettext_noop(
+        "No hash of the request body is stored: the call was not answered, used no network, or is "
+        "older than this check."
     ),
 }
 HIDDEN = "[The policy hides this text.]"
@@ -44,19 +46,19 @@ END = "PALIMPSEST_END"
 
 
 class RequestNotWhole(Refusal):
-    """A request is asked for as a file that cannot be given whole."""
+    """A request that is incomplete cannot be downloaded as a file."""
 
     code = "request_not_whole"
     status = 409
-    sentence = (
-        "This request cannot be given as a file: a part of it is hidden by the policy, was "
-        "erased, or is no longer what was sent. Its page says which."
+    sentence = gettext_noop(
+        "This request is not available as a file: a part of it is hidden by the policy, was "
+        "erased, or has changed. Its page has the details."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SentLine:
-    """A message of the request, or one that the call before had in its place."""
+    """A message of the request, or a message of the previous call that was removed."""
 
     kind: Kind
     role: str
@@ -65,18 +67,18 @@ class SentLine:
 
     @property
     def tokens(self) -> int:
-        """The tokens of its pieces, in our count."""
+        """The tokens of its segments, in our count."""
         return sum(segment.tokens for segment in self.segments)
 
     @property
     def origins(self) -> list[str]:
-        """The origins of its pieces, each once."""
+        """The distinct origins of its segments."""
         return list(dict.fromkeys(segment.origin for segment in self.segments))
 
 
 @dataclass(frozen=True, slots=True)
 class AsSent:
-    """A request as it was sent, and what it shares with the call before."""
+    """A request as sent, and the prefix it shares with the previous call."""
 
     found: Rebuilt
     lines: Sequence[SentLine]
@@ -86,17 +88,17 @@ class AsSent:
 
     @property
     def body_words(self) -> str:
-        """Say whether the body is the one that left."""
-        return BODIES[self.body]
+        """A sentence on whether the body equals the request as sent."""
+        return gettext(BODIES[self.body])
 
     @property
     def fault(self) -> str:
-        """Say why it is not what was sent; empty when it is."""
-        return FAULTS.get(self.found.fault, "")
+        """A sentence on why the request differs from the one sent. Empty if it is the same."""
+        return gettext(FAULTS.get(self.found.fault, ""))
 
 
 def as_sent(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
-    """Return the request of a call, compared with the one before it on the branch."""
+    """Return the request of a call, compared with the previous one on the branch."""
     found = rebuilt.rebuilt(receipt)
     earlier = rebuilt.receipt_before(receipt)
     before = rebuilt.rebuilt(earlier) if earlier else None
@@ -107,14 +109,16 @@ def as_sent(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
 
 
 def hides_system(receipt: Receipt) -> bool:
-    """Tell whether the policy hides a system text that this call has."""
+    """Return True if the policy hides a system text of this call."""
     values = values_of(receipt.effective_policy)
     kept = (row for row in receipt.segments if row[0] == "system" and row[1] != "chat")
     return values.hide_system_text and any(kept)
 
 
 def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
-    """Yield the messages of a request, and in their places those that only the one before had."""
+    """Yield the messages of a request, with removed messages of the previous call in their
+    places.
+    """
     owners = owners_of(found)
     old = before.messages if before and not before.fault else ()
     origin, is_open = rebuilt.request_of(found).origin, wire.open_loop(found.messages)
@@ -127,7 +131,7 @@ def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator
 def side_by_side(
     old: Sequence[WireMessage], new: Sequence[WireMessage]
 ) -> Iterator[tuple[Kind, WireMessage, int | None]]:
-    """Yield the messages of two requests in order, those of the new one with their places."""
+    """Yield the messages of two requests in order, those of the new one with their index."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag != "equal":
@@ -137,7 +141,10 @@ def side_by_side(
 
 
 def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:
-    """Return for each message of a request the pieces that it is made of; a block's come first."""
+    """Return the segments of each message of a request.
+
+    A block's segments belong to its first message.
+    """
     owners: list[Sequence[Segment]] = []
     for segments, count in found.pieces:
         if count:
@@ -146,21 +153,21 @@ def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:
 
 
 def told(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
-    """Write a message of a request, with its tool calls and the fields that went to `by`."""
+    """Format a message of a request, with its tool calls and the fields sent to `by`."""
     if hides and message.role == "system":
         return HIDDEN
     calls = [
         f"{call.name}({wire.sendable_arguments(call.arguments)})" for call in message.tool_calls
     ]
     own = wire.fields_sent(message, by=by)
-    fields = f"[For its server: {json.dumps(own, ensure_ascii=False)}]" if own else ""
+    fields = f"[Fields for its server: {json.dumps(own, ensure_ascii=False)}]" if own else ""
     return "\n".join([part for part in (message.shown(by_hash=True), *calls, fields) if part])
 
 
 def body_json(found: Rebuilt) -> str:
-    """Write the body of the request as it goes over the wire, as it went where that is known.
+    """Return the request body as JSON, in the form that was sent if that is known.
 
-    Images are named in it, by their hashes.
+    Images are replaced by their hashes.
     """
     made = list(bodies(found))
     known = found.receipt.body_sha256
@@ -168,16 +175,16 @@ def body_json(found: Rebuilt) -> str:
 
 
 def bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
-    """Yield the body in each form that a server may have turned out to take, the plain one first.
+    """Yield the body in each form that the server may have required, the default form first.
 
-    The adapter finds the form out by itself and keeps it in memory alone.
+    The adapter detects the form at run time and keeps it only in memory.
     """
     request = rebuilt.request_of(found, with_images=with_images)
     yield from forms_of(request, is_anthropic=_is_anthropic(found))
 
 
 def forms_of(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
-    """Yield the body of a request in each form that its server may take, the plain one first."""
+    """Yield a request's body in each form that its server may require, the default form first."""
     if is_anthropic:
         yield as_json(anthropic_wire.body_of(request))
         return
@@ -189,12 +196,12 @@ def forms_of(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
 
 
 def as_json(body: Mapping[str, Any]) -> str:
-    """Write a body as the vendors' packages do."""
+    """Serialise a body like the vendors' client libraries do."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 def body_check(found: Rebuilt) -> BodyCheck:
-    """Compare the body as it is built now with the bytes that left."""
+    """Compare the rebuilt body with the hash of the request as sent."""
     known = found.receipt.body_sha256
     if found.fault or not known:
         return "unknown"
@@ -202,14 +209,18 @@ def body_check(found: Rebuilt) -> BodyCheck:
 
 
 def compared(made: Iterator[str], known: str) -> BodyCheck:
-    """Tell whether one of the bodies as they are built now has the hash of the one that left."""
+    """Return "same" if one of the rebuilt bodies has the hash of the request as sent, else
+    "options".
+    """
     return "same" if any(text_ref(text) == known for text in made) else "options"
 
 
 def as_curl(body: str, *, is_anthropic: bool) -> str:
-    """Write a request with this body as a command for a shell; no secret is in it.
+    """Format a request with this body as a shell command.
 
-    The body is ASCII on one line, so no word in it can end it.
+    Contains no secrets.
+
+    The body is ASCII on one line, so it cannot contain the here-document's end marker.
     """
     body = json.dumps(json.loads(body), separators=(",", ":"))
     path, version = "/chat/completions", ""
@@ -225,12 +236,12 @@ def as_curl(body: str, *, is_anthropic: bool) -> str:
 
 
 def _is_anthropic(found: Rebuilt) -> bool:
-    """Tell whether the model's server speaks Anthropic's interface, as it is set up today."""
+    """Return True if the call's model is currently served through Anthropic's API."""
     return speaks_anthropic(rebuilt.model_of(found.receipt))
 
 
 def speaks_anthropic(model: ModelSpec | None) -> bool:
-    """Tell whether a model's server speaks Anthropic's interface, as it is set up today."""
+    """Return True if a model is currently served through Anthropic's API."""
     of_model = ProviderAccount.objects.filter(slug=model.provider if model else "")
     return of_model.filter(kind=ProviderAccount.Kind.ANTHROPIC).exists()
 
@@ -251,7 +262,7 @@ class RequestFile:
 
 
 def file_of(sent: AsSent, *, form: str) -> RequestFile:
-    """Write a request in one of the `FORMS`. Raises `RequestNotWhole`."""
+    """Return a request as a file in one of the `FORMS`. Raises `RequestNotWhole`."""
     if sent.has_hidden or sent.found.fault:
         raise RequestNotWhole
     is_anthropic = _is_anthropic(sent.found)
@@ -259,7 +270,7 @@ def file_of(sent: AsSent, *, form: str) -> RequestFile:
 
 
 def written(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
-    """Write a request with this body in one of the `FORMS`."""
+    """Return a body as a file in one of the `FORMS`."""
     name, kind = FORMS[form]
     text = as_curl(body, is_anthropic=is_anthropic) if form == "curl" else body
     return RequestFile(name, kind, text)

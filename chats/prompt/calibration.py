@@ -1,7 +1,7 @@
-"""Learns a model's calibration from the usage its provider reports.
+"""Learns a model's calibration from the usage that its provider reports.
 
-There is one conditional update for each reply: a worker whose factor another one has changed
-meanwhile gives up that one sample.
+Each reply makes one conditional update. If another worker changed the factor first, the sample is
+dropped.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from chats.prompt import statements
 from contextpolicy.engine.calibration import BilledUsage, Factors, why_not_counted
 from contextpolicy.engine.costs import used_of
 
-# In tokens. Below it the frame that a provider puts around every prompt outweighs our count.
+# In tokens. In shorter prompts, the provider's own frame outweighs our count.
 SMALLEST_PROMPT = 200
 
 
@@ -23,11 +23,13 @@ def learn(
     reported: Mapping[str, int],
     completed: bool,
 ) -> bool:
-    """Move a model's factors towards the provider's count; return whether the call taught anything.
+    """Adjust a model's factors to the provider's count.
 
-    `factors` are those that were known when the prompt was composed; `shares` of scripts and
-    `estimate` (tokens, our count) are the prompt's; `reported` is the usage as receipts keep it.
-    Stopped and failed calls and short prompts teach nothing.
+    Return True if the call was used.
+
+    `factors` are those known when the prompt was composed. `shares` of scripts and `estimate`
+    (tokens, our count) describe the prompt. `reported` is the usage in the receipt's format.
+    Stopped and failed calls and short prompts are not used.
     """
     if used_of(reported) is None:
         return False
@@ -38,6 +40,7 @@ def learn(
     new = {
         "calibration": learned.overall,
         "calibration_by_script": dict(learned.by_script),
+        "calibration_samples_by_script": dict(learned.samples_by_script),
     }
     return bool(statements.LEARNED_FACTORS.run(new, model=model_id, known=factors.overall))
 
@@ -45,7 +48,7 @@ def learn(
 def usage_of(
     model: str, *, estimate: int, reported: Mapping[str, int], completed: bool
 ) -> BilledUsage:
-    """Translate a receipt's usage for the engine: tokens from the cache are part of the input."""
+    """Convert a receipt's usage for the engine. Cached tokens are part of the input."""
     whole, cached = reported.get("input", 0), reported.get("cached", 0)
     return BilledUsage(
         model=model,

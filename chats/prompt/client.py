@@ -1,7 +1,7 @@
-"""Puts into a prompt what the program behind /v1 asked for beside its messages.
+"""Adds a /v1 client's own system text, tools and parameters to a prompt.
 
-`Turn.client` has it: {"system": [text, …], "tools": [{name, description, parameters, strict}, …],
-"parameters": {…}, "max_output": tokens, "after": seq}. Empty once the turn is over.
+`Turn.client` holds them: {"system": [text, …], "tools": [{name, description, parameters, strict},
+…], "parameters": {…}, "max_output": tokens, "after": seq}. Empty once the turn has ended.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,22 @@ from contextpolicy.engine.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.systemtext import system_parts
 
-# The label of a program's own tools in receipts; their text is kept for its chat alone.
+# Label of a client's own tools in receipts. Their text is stored for its chat only.
 TOOLS = "client"
 
 
 def begins_after(client: Mapping[str, Any] | None) -> int:
-    """Return the seq after which the program's messages begin; it left out those before itself."""
+    """Return the `seq` after which the client's messages start.
+
+    The client left out earlier ones.
+    """
     return int((client or {}).get("after") or 0)
 
 
 def as_asked(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
-    """Return the facts with the program's system text and tools; ours are not offered beside them.
+    """Return the input with the client's system text and tools, which replace ours.
 
-    The system text counts as the chat's own: the policy's rule for that holds.
+    The system text counts as the chat's own, so the policy's rule for that applies.
     """
     if client is None:
         return given
@@ -38,7 +41,7 @@ def as_asked(given: ComposeInput, *, client: Mapping[str, Any] | None) -> Compos
 
 
 def labelled(assembled: AssembledContext, *, client: Mapping[str, Any] | None) -> AssembledContext:
-    """Mark the tools in the account of a prompt as the program's own."""
+    """Label the prompt's tools as the client's own."""
     if client is None:
         return assembled
     segments = (
@@ -49,7 +52,7 @@ def labelled(assembled: AssembledContext, *, client: Mapping[str, Any] | None) -
 
 
 def request_for(request: ProviderRequest, *, client: Mapping[str, Any]) -> ProviderRequest:
-    """Return the request with the program's parameters; its reply may be shorter, never longer."""
+    """Return the request with the client's parameters. It may only lower the output limit."""
     known = [request.max_output_tokens, client.get("max_output")]
     return replace(
         request,

@@ -1,10 +1,10 @@
 """Composes a prompt: rows, effective policy and model → engine → the request and its receipt.
 
-The engine decides; this room fetches the facts it decides on and turns its result into a request
-and a receipt. It writes nothing.
+The engine decides. This module loads the facts for it and turns its result into a request and a
+receipt. It writes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from typing import Any
 from chats.ground.refusals import Refusal
 from chats.memory import references, told
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
-from chats.prompt import agents, client, model_choice, person, statements, tail
+from chats.prompt import agents, client, model_choice, person, statements, tail, widening
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -49,9 +49,9 @@ CONTINUE_INSTRUCTION = (
 
 
 class PromptRefused(Refusal):
-    """The engine refuses to build a prompt: what may not leave it does not fit its limit.
+    """The engine cannot build a prompt: the required parts exceed its limit.
 
-    Code and sentence are the engine's: `policy_impossible`, `message_too_large` or
+    `code` and `sentence` come from the engine: `policy_impossible`, `message_too_large` or
     `turn_too_large`.
     """
 
@@ -65,7 +65,7 @@ class PromptRefused(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The window has to move before a prompt fits: what `compaction.window.move` writes down."""
+    """The window must move before a prompt fits. `compaction.window.move` stores the move."""
 
     needed: WindowNeeded
     effective: EffectivePolicy
@@ -73,10 +73,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A composed call: the request, and everything its receipt will say.
+    """A composed call: the request, and the content of its receipt.
 
-    `warm_from`: a reply of so many tokens changes how the next prompt begins; None: nobody reads
-    that one ahead.
+    `warm_from`: a reply of this many tokens changes the next prompt's prefix. None: no cache
+    warm-up.
     """
 
     request: ProviderRequest
@@ -87,7 +87,7 @@ class Prompt:
     prompt_tokens: int
     calibration: float
     factors: Factors
-    # The time zone that its branch keeps from now on; empty: it has one, or has no dates.
+    # The time zone that the branch keeps from now on. Empty if it already has one, or has no dates.
     zone: str
     shares: Mapping[str, float]
     reserve: int
@@ -99,16 +99,16 @@ class Prompt:
     warm_from: int | None
     light_model: str
     strategy: str
-    # A message that it answers may tell something of the person that holds beyond the chat.
+    # The messages that it answers may contain preferences to save.
     tells: bool = False
-    # A model may propose preferences once the chat rests.
+    # A model may suggest preferences once the chat is idle.
     infers: bool = False
-    # The search of the chat is offered, in this and in each later prompt of the branch.
+    # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
 
     @property
     def sent_seqs(self) -> frozenset[int]:
-        """The seqs of the messages that are sent in full."""
+        """The `seq`s of the messages that are sent in full."""
         return frozenset(
             seq
             for origin, _, seq, _, cut_to, _, result_limit in self.receipt_fields["segments"]
@@ -125,9 +125,9 @@ def compose(
 ) -> Prompt | Move | tail.TailDue:
     """Compose the prompt of the turn's next call.
 
-    Returns instead an order to build the turn's tail, or to move the window, if that comes first.
-    `window_limit` is the smaller window that an overflow error taught, `branch` the turn's branch
-    if it was read just now. Raises the refusals of `model_choice.choose`, and `PromptRefused`.
+    Returns an order to build the turn's tail or to move the window instead, if that must come
+    first. `window_limit` is the smaller window learned from an overflow error, `branch` the turn's
+    branch if it was just read. Raises the refusals of `model_choice.choose`, and `PromptRefused`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
@@ -139,7 +139,7 @@ def compose(
         return compose_for_agent(
             turn=turn, branch=branch, choice=choice, counter=counter, window_limit=window_limit
         )
-    # A program's messages are sent as it wrote them.
+    # A client's messages are sent unchanged.
     zone = zone_for(branch, values=choice.values) if turn.client is None else ""
     asked = asked_by(turn, branch=branch, choice=choice, counter=counter, zone=zone)
     given = gather(
@@ -151,6 +151,10 @@ def compose(
         after=client.begins_after(turn.client),
     )
     given = client.as_asked(given, client=turn.client)
+    if turn.client is None and window_limit is None:
+        needed = wider_window(branch, choice=choice, asked=asked, counter=counter)
+        if needed is not None:
+            return Move(needed=needed, effective=choice.effective)
     if turn.client is None:
         given, assembled = with_search(given, branch=branch, choice=choice)
     else:
@@ -167,10 +171,10 @@ def compose(
 
 
 def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
-    """Return the prompt of a program's turn with what it asked for.
+    """Return the prompt of a client's turn with the client's parameters.
 
-    Nothing is read ahead: the next prompt begins with what the program sends then. Nothing that
-    was said tells of a person: who writes behind a program is not known.
+    No cache warm-up: the client sends the next prompt's prefix itself. No preferences: the writer
+    behind a client is unknown.
     """
     request = client.request_for(prompt.request, client=asked)
     return replace(
@@ -178,7 +182,7 @@ def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
     )
 
 
-# A smaller window is tried as often; each one leaves out at least a message.
+# The most attempts with a smaller window. Each leaves out at least one more message.
 MOST_MOVES = 20
 
 
@@ -189,11 +193,11 @@ def compose_for_agent(
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     window_limit: int | None,
-) -> Prompt:
-    """Compose the prompt of an agent's turn from what it is shown of its team's chat.
+) -> Prompt | tail.TailDue:
+    """Compose the prompt of an agent's turn from the agent's view of the chat.
 
-    Its window is its own: where the prompt does not fit, it alone sees less, and no window is
-    stored for the others. Raises `PromptRefused`.
+    If the prompt does not fit, the window shrinks for this agent only and is not stored. Returns an
+    order to look up excerpts instead, if that must come first. Raises `PromptRefused`.
     """
     view = agents.view_for(turn)
     if view is None:
@@ -207,7 +211,13 @@ def compose_for_agent(
         last_seq=branch.last_seq,
         steps=seen.steps,
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=choice.values, known=known, zone=zone),
+        background=background(
+            turn,
+            values=choice.values,
+            known=known,
+            zone=zone,
+            shown=lambda row: view.words(history.to_engine(row, counter=counter), counter=counter),
+        ),
         notes=known.notes,
         zone=zone,
     )
@@ -228,12 +238,17 @@ def compose_for_agent(
             break
         given = replace(given, window_to=assembled.to_seq)
     else:
-        raise RuntimeError("an agent's window moved again and again and its prompt does not fit")
+        raise RuntimeError("an agent's prompt does not fit after the most window moves")
+    excerpts = tail.excerpts_due_for_agent(
+        turn, choice=choice, given=given, context=assembled, seen=seen
+    )
+    if excerpts is not None:
+        return excerpts
     opening = seen.opening.seq if seen.opening else 0
     is_beside = any(s.origin == "pin" and s.seq == opening for s in assembled.segments)
     prompt = prompt_of(
         assembled,
-        # Whether a summary is due is decided over the whole chat, when the round is over.
+        # Whether a summary is due is decided for the whole chat at the end of the round.
         given=given,
         choice=choice,
         branch=branch,
@@ -255,12 +270,12 @@ def compose_lead(
     counter: TokenCounter,
     expected: engine.Message | None = None,
 ) -> Prompt | Move | None:
-    """Compose what the prompt of a branch's next reply begins with, whatever will be asked.
+    """Compose the prefix of a branch's next prompt, independent of the question.
 
-    The branch comes with its chat and the compaction in force; room is kept for the `expected`
-    question. None if the next prompt has nothing in common with what was said,
-    or only within one text. Returns instead an order to move the window, if that comes first.
-    Raises `PromptRefused` and `ModelUnavailable`.
+    The branch comes with its chat and active compaction. Room is reserved for the `expected`
+    question. None if the next prompt shares no whole message with the current history. Returns an
+    order to move the window instead, if that must come first. Raises `PromptRefused` and
+    `ModelUnavailable`.
     """
     seq = branch.last_seq + 1
     question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
@@ -281,14 +296,14 @@ def compose_lead(
 
 
 def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Have the engine compose; its refusals become ours here. Raises `PromptRefused`."""
+    """Let the engine compose. Converts its refusals. Raises `PromptRefused`."""
     try:
         return assemble(given)
     except BudgetRefusal as refusal:
         raise PromptRefused(refusal) from refusal
 
 
-# Reasons that need no search: a person excluded the message, or a state replaces it.
+# Reasons that make no search necessary: a person excluded the message, or a state replaces it.
 NOT_SEARCHED = frozenset(
     {"excluded", "incomplete", "empty", "turn_split", "state", "duplicate_of_current", "not_seen"}
 )
@@ -297,10 +312,10 @@ NOT_SEARCHED = frozenset(
 def with_search(
     given: ComposeInput, *, branch: Branch, choice: model_choice.ChosenModel
 ) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
-    """Have the engine compose; offer the search of the chat if the prompt leaves messages out.
+    """Let the engine compose, with the chat's search tool if the prompt leaves out messages.
 
-    The branch notes that with the receipt of the call. A prompt that has no room for the tool goes
-    without. Raises `PromptRefused`.
+    The branch stores that with the receipt of the call. If the tool does not fit, it is left out.
+    Raises `PromptRefused`.
     """
     assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded) or given.tools or branch.search_offered:
@@ -320,7 +335,7 @@ def with_search(
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Read the turn's branch as it is now."""
+    """Read the turn's branch from the database."""
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
@@ -329,9 +344,9 @@ def read_branch(turn: Turn) -> Branch:
 
 
 def governed(branch: Branch) -> Branch:
-    """Read the compaction that is in force on the branch, only if there is one.
+    """Load the branch's active compaction, if there is one.
 
-    Most chats have none, and the join of seventy columns costs more than all the rest here.
+    Most chats have none, and joining its seventy columns costs more than the rest of the query.
     """
     if branch.active_compaction_id is not None:
         rows = Compaction.objects.select_related("base")
@@ -341,10 +356,10 @@ def governed(branch: Branch) -> Branch:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question of a prompt, and what goes with it.
+    """The question of a prompt and its context.
 
-    Either `question` or, for a reply that is continued, `continues` (its id). History ends before
-    the seq `before`; the branch then ends at `last_seq`.
+    Has either `question` or, for a continued reply, `continues` (the reply's id). History ends
+    before the `seq` `before`, and the branch ends at `last_seq`.
     """
 
     question: tuple[engine.Message, ...]
@@ -353,14 +368,14 @@ class Question:
     steps: tuple[engine.Message, ...] = ()
     continues: str = ""
     background: Background = field(default_factory=Background)
-    # For the receipt: what of the background was withheld.
+    # For the receipt: reasons why background was withheld.
     notes: tuple[str, ...] = ()
-    # The time zone of the days that messages get; empty: they get none.
+    # The time zone for message dates. Empty: no dates.
     zone: str = ""
 
 
 def zone_for(branch: Branch, *, values: PolicyValues) -> str:
-    """Return the time zone of the dates in a branch's prompts; empty if its policy wants none."""
+    """Return the time zone of the dates in a branch's prompts. Empty if its policy shows none."""
     return zones.zone_of(branch) if values.dates else ""
 
 
@@ -372,7 +387,7 @@ def asked_by(
     counter: TokenCounter,
     zone: str = "",
 ) -> Question:
-    """Return the question of a turn's next call; its messages have their days in a `zone`."""
+    """Return the question of a turn's next call. Message dates use `zone`."""
     question, steps = turn_messages(turn, branch=branch)
     known = person.about(branch, choice=choice, until=asked_at(turn))
     first = (*question, *steps)
@@ -397,7 +412,9 @@ def gather(
     window_limit: int | None = None,
     after: int = 0,
 ) -> ComposeInput:
-    """Gather every fact the engine needs for a prompt; no message up to the seq `after` is sent.
+    """Load all facts for a prompt.
+
+    No message up to the `seq` `after` is sent.
 
     The number of queries does not grow with the chat.
     """
@@ -455,8 +472,26 @@ def gather(
     return replace(given, calibration=choice.model.factors.of(shares_of(given)))
 
 
+def wider_window(
+    branch: Branch, *, choice: model_choice.ChosenModel, asked: Question, counter: TokenCounter
+) -> WindowNeeded | None:
+    """Return the move that brings back history under a policy with more room, or None.
+
+    Also None if the prompt without a window is refused.
+    """
+    if not widening.could_be_wider(branch, choice=choice):
+        return None
+    whole = widening.without_window(branch)
+    try:
+        found = ask_engine(gather(branch=whole, choice=choice, asked=asked, counter=counter))
+    except PromptRefused:
+        return None
+    move = found if isinstance(found, WindowNeeded) else None
+    return widening.find_wider(move, branch=branch)
+
+
 def shares_of(given: ComposeInput) -> dict[str, float]:
-    """Return the share of each script in what a prompt may hold."""
+    """Return the share of each script in the texts of a prompt."""
     texts = [text for _, text in given.system]
     texts += [given.summary.text] if given.summary else []
     told = words_of((*given.history, *given.question, *given.steps))
@@ -464,7 +499,7 @@ def shares_of(given: ComposeInput) -> dict[str, float]:
 
 
 def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
-    """Yield the texts of messages, also those of tools, as far as they show the script."""
+    """Yield the texts of messages, including tool results."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, engine.TextPart):
@@ -473,12 +508,12 @@ def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
                 yield part.content
 
 
-# The newest messages that show the script of a chat when its prompt is not composed.
+# How many of the newest messages determine a chat's script, when no prompt is composed.
 NEWEST = 20
 
 
 def calibration_of(branch: Branch, *, model: ModelSpec) -> float:
-    """Return a model's factor for the scripts of a chat, by its newest messages."""
+    """Return a model's calibration factor for the scripts of a chat's newest messages."""
     if not model.calibration_by_script:
         return model.calibration
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
@@ -488,13 +523,13 @@ def calibration_of(branch: Branch, *, model: ModelSpec) -> float:
 
 
 def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
-    """Return the system text by origin: the policy's and the chat's own, as far as they exist."""
+    """Return the policy's and the chat's system text as (origin, text), without empty ones."""
     parts = (("policy", values.system_text), ("chat", chat.system_text))
     return tuple((origin, text) for origin, text in parts if text)
 
 
 def whole_system_of(chat: Chat, *, choice: model_choice.ChosenModel) -> tuple[tuple[str, str], ...]:
-    """Return every part of the system text by origin, in order, as the policy asks for them."""
+    """Return all parts of the system text as (origin, text), in the order of the policy."""
     values = choice.values
     more = [("skills", text) for text in skills.texts_of(values.skills)]
     if values.runtime_note:
@@ -506,17 +541,25 @@ def whole_system_of(chat: Chat, *, choice: model_choice.ChosenModel) -> tuple[tu
 
 
 def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
-    """Return the compaction in force if the policy lets it govern a prompt, else None.
+    """Return the active compaction if the policy applies it to prompts, else None.
 
-    A compaction that it does not let govern stays in force for the policies that know it.
+    An ignored compaction stays active for other policies.
     """
     return active if knows_compactions(values) else None
 
 
 def background(
-    turn: Turn, *, values: PolicyValues, known: person.AboutPerson, zone: str = ""
+    turn: Turn,
+    *,
+    values: PolicyValues,
+    known: person.AboutPerson,
+    zone: str = "",
+    shown: Callable[[Message], str] | None = None,
 ) -> Background:
-    """Return what is known beside the chat; the same in every step of the turn."""
+    """Return the background of a turn's prompts, the same in every step.
+
+    `shown` returns the text of a message as an agent sees it. None: unchanged.
+    """
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
     return Background(
@@ -528,6 +571,7 @@ def background(
             owner_id=turn.branch.chat.owner_id,
             is_plain=values.plain_sections,
             zone=zone,
+            shown=shown,
         )
         if values.references and (turn.tail or {}).get("references") == ""
         else (),
@@ -537,14 +581,14 @@ def background(
 
 
 def asked_at(turn: Turn) -> datetime:
-    """Return when the turn's question was asked; a turn that is queued again keeps it."""
+    """Return when the turn's question was asked. Requeueing does not change it."""
     return turn.trigger.created_at if turn.trigger else turn.queued_at
 
 
 def in_force(
     active: Compaction | None, *, counter: TokenCounter
 ) -> tuple[engine.Summary | None, int]:
-    """Return the published summary, and the seq up to which a window leaves messages out.
+    """Return the published summary, and the `seq` up to which a window leaves out messages.
 
     0: there is no window.
     """
@@ -576,8 +620,8 @@ def never_folded(
 ) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
     """Return the pinned messages up to `hidden_to`, and the exceptions of the summary's range.
 
-    A message is sent as a pin wherever it stands: folded, behind a window, or not even loaded. Of
-    the exceptions, those that a window leaves out are skipped.
+    A hidden message is sent as a pin, whether a summary covers it, a window excludes it, or it was
+    not loaded. Exceptions that a window leaves out are skipped.
     """
     pins: tuple[engine.Message, ...] = ()
     if hidden_to:
@@ -592,7 +636,7 @@ def never_folded(
 
 
 def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
-    """Return the history of a continuation: the reply that was cut counts, whatever cut it."""
+    """Return the history of a continuation: the truncated reply counts as complete."""
     return tuple(
         replace(message, incomplete=False) if message.id == reply_id else message
         for message in messages
@@ -600,12 +644,13 @@ def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engi
 
 
 def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
-    """Return the question of a turn, and the messages after it: its steps and those taken up since.
+    """Return the question of a turn, and the messages after it: its steps and later messages.
 
-    The question is the newest user message that the turn had before its first step; earlier ones
-    are history. A continuation has no question, only an instruction.
+    The question is the newest user message before the turn's first step. Earlier ones are history.
+    A continuation has no question, only an instruction.
     """
-    # By the turn alone and sorted here: with the branch beside it, SQLite walks the whole branch.
+    # Filtered by turn only and sorted here. With a branch filter, SQLite would scan the whole
+    # branch.
     own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
     first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
     asked = [
@@ -632,7 +677,7 @@ def prompt_of(
     branch: Branch,
     notes: Sequence[str] = (),
 ) -> Prompt:
-    """Make the request and the receipt of an assembled context; `notes` are added to its own."""
+    """Build the request and receipt of an assembled context. `notes` are added to the receipt."""
     values = choice.values
     account = model_choice.account_for(choice.model)
     chat_id = branch.chat_id
@@ -693,26 +738,26 @@ def prompt_of(
 
 
 def branch_zone(assembled: AssembledContext, *, branch: Branch) -> str:
-    """Return the time zone that the branch has to keep: that of its first prompt with dates."""
+    """Return the time zone to store for the branch: that of its first prompt with dates."""
     is_first = not branch.time_zone and any(s.origin == "day" for s in assembled.segments)
     return zones.zone_of(branch) if is_first else ""
 
 
 def infers(values: PolicyValues) -> bool:
-    """Tell whether a policy lets a model propose preferences, and names one."""
+    """Return True if a policy allows inferred preferences and names a summary model."""
     allowed = values.preferences and values.inferred_preferences
     return allowed and bool(values.summarization_model)
 
 
 def tells(given: ComposeInput) -> bool:
-    """Return True if a message that is answered now tells something of the person, or unsays it."""
+    """Return True if an answered message states a preference or withdraws one."""
     asked = (m for m in (*given.question, *given.steps) if m.role == "user")
     texts = [engine.text_of(message) for message in asked]
     return any(told.told_in(text) or told.withdrawn_in(text) for text in texts)
 
 
 def may_warm_up(choice: model_choice.ChosenModel, *, account: Account) -> bool:
-    """Tell whether prompts may be read ahead: the policy and the server allow it, at no cost."""
+    """Return True if the policy and the server allow cache warm-ups, at no cost."""
     return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
 
 
@@ -723,14 +768,14 @@ def warm_from(
     account: Account,
     assembled: AssembledContext,
 ) -> int | None:
-    """Return the length of the reply from which the next prompt begins in another way; or None.
+    """Return the reply length in tokens from which the next prompt's prefix changes, or None.
 
-    The next question is taken to be as long as this one.
+    Assumes that the next question is as long as this one.
     """
     if not may_warm_up(choice, account=account) or not knows_compactions(choice.values):
         return None
     if choice.values.window_turns or choice.values.window_size or choice.values.window_tokens:
-        # A ceiling may be reached by any reply.
+        # Any reply may reach the limit.
         return 0
     limit = assembled.budget.prompt_limit
     next_question = round(assembled.budget.question * assembled.budget.calibration)
@@ -739,7 +784,7 @@ def warm_from(
 
 
 def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:
-    """Return the data of `context.compressed`; empty when nothing was left out or cut (S0.5)."""
+    """Return the data of `context.compressed`. Empty if nothing was left out or cut (S0.5)."""
     if not was_compressed(assembled):
         return {}
     return {
@@ -754,7 +799,7 @@ def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str
 def facts(
     assembled: AssembledContext, *, given: ComposeInput, choice: model_choice.ChosenModel
 ) -> ContextFacts:
-    """Return what was done to the context, in numbers."""
+    """Return how the context was reduced, in numbers."""
     sent = {segment.seq for segment in assembled.segments if segment.seq}
     summary = given.summary
     return ContextFacts(

@@ -1,4 +1,4 @@
-"""Explains the policy that governs a person, one of their chats, an agent and a model."""
+"""Explains the effective policy for a person, one of their chats, an agent and a model."""
 
 import uuid
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.db.models import F
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat
@@ -16,16 +17,16 @@ from contextpolicy.models import ModelSpec
 
 
 class NotThere(Refusal):
-    """Somebody or something that was named does not exist."""
+    """A named person, chat, agent or model does not exist."""
 
     code = "not_there"
     status = 404
-    sentence = "There is no {what}. {do}"
+    sentence = gettext_noop("There is no {what}. {do}")
 
 
 @dataclass(frozen=True, slots=True)
 class PersonViewpoint:
-    """A person, perhaps in one chat, as an agent there, with a model."""
+    """A person, optionally in a chat, as an agent there, with a model."""
 
     person: User
     chat: Chat | None
@@ -35,7 +36,7 @@ class PersonViewpoint:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Every field of the policy of a viewpoint."""
+    """Every field of the effective policy of a viewpoint."""
 
     viewpoint: PersonViewpoint
     fields: Sequence[ExplainedField]
@@ -44,22 +45,30 @@ class Explanation:
 def viewpoint_of(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
-    """Find a viewpoint by names; an empty one is left open. Raises `NotThere`."""
+    """Find a viewpoint by names. Empty names are left open. Raises `NotThere`."""
     person = User.objects.filter(username=username).first()
     if person is None:
-        raise NotThere(what="person of that name", do="Write the name with which they sign in.")
+        raise NotThere(
+            what=gettext_lazy("user with this name"),
+            do=gettext_lazy("Enter the sign-in name of the user."),
+        )
     chat = None
     if chat_id is not None:
         chat = Chat.objects.filter(pk=chat_id, owner=person).select_related("model").first()
         if chat is None:
-            raise NotThere(what="such chat of this person", do="Leave it empty, or look it up.")
+            raise NotThere(
+                what=gettext_lazy("chat with this id for this user"),
+                do=gettext_lazy("Leave the field empty, or look up the id."),
+            )
     return viewpoint_in(person, chat=chat, role_id=role_id, model=model)
 
 
 def viewpoint_in(
     person: User, *, chat: Chat | None, role_id: str = "", model: str = ""
 ) -> PersonViewpoint:
-    """Find the agent and the model of a viewpoint; without a name the model that would reply.
+    """Find the agent and model of a viewpoint.
+
+    Without a name, the model that would reply.
 
     Raises `NotThere`.
     """
@@ -70,13 +79,16 @@ def viewpoint_in(
         agent = agents.select_related("policy__current", "model").filter(role_id=role_id).first()
         if team is None or agent is None:
             raise NotThere(
-                what="such agent in the team of this chat",
-                do="Name a chat with a team, and the id of a role in it.",
+                what=gettext_lazy("agent with this role in the team of this chat"),
+                do=gettext_lazy("Enter a chat with a team, and the id of one of its roles."),
             )
     if model:
         spec = ModelSpec.objects.filter(slug=model).first()
         if spec is None:
-            raise NotThere(what="such model", do="Choose one of those that are set up.")
+            raise NotThere(
+                what=gettext_lazy("model with this name"),
+                do=gettext_lazy("Choose a configured model."),
+            )
     else:
         own = agent.model if agent else None
         spec = own or (chat.model if chat else None)
@@ -85,7 +97,7 @@ def viewpoint_in(
 
 
 def explain_for(viewpoint: PersonViewpoint) -> Explanation:
-    """Explain every field of the policy of a viewpoint. Raises `PolicyRefused`."""
+    """Explain every field of a viewpoint's effective policy. Raises `PolicyRefused`."""
     agent, chat = viewpoint.agent, viewpoint.chat
     asked = model_choice.asked_policy(chat) if chat else None
     layers = resolution.layers_for(

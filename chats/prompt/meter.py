@@ -1,7 +1,7 @@
 """The context meter: the size of the next message's prompt, shown before it is sent.
 
-It has the lines and reasons of an outlook, in the provider's tokens: our count times the model's
-calibration (≈). The receipt of the next message says the same of every part.
+Has the parts and reasons of an outlook, in the provider's tokens: our count times the model's
+calibration. The receipt of the next message matches it.
 """
 
 import uuid
@@ -9,26 +9,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from django.utils.text import get_text_list
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
+
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
 from chats.prompt.outlook import Outlook, fate_of, outlook_on
 from chats.prompt.tail import excerpt_room
+from chats.prompt.tokenizer import counter_for_pages
 from chats.record import states
 from contextpolicy.engine.assembly import need
 from contextpolicy.engine.budget import compact_mark, prepare_mark
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.wording import join_items
 
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
-# A compaction that is further away than so many turns is not announced.
+# A compaction that is more turns away is not announced.
 FORESEEN = 20
-# The parts of a prompt in the order of the meter; the optional ones are shown only if they exist.
+# The parts of a prompt in display order. Optional ones are shown only if present.
 ORDER = ("system", "tools", "summary", "pins", "history", "tail", "question")
 OPTIONAL = frozenset({"tools", "tail"})
 
 
 @dataclass(frozen=True, slots=True)
 class MeterPart:
-    """One line of the meter: what it is, how many tokens, and why so many."""
+    """One line of the meter: label, tokens and reason."""
 
     key: str
     label: str
@@ -38,7 +43,11 @@ class MeterPart:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The content of the meter, in estimates (≈) of the provider's tokens."""
+    """The content of the meter, in estimated provider tokens.
+
+    `approximate`: the counts may differ from the receipt's, because the tokenizer is not loaded
+    yet.
+    """
 
     used: int
     prompt_limit: int
@@ -53,9 +62,9 @@ class Meter:
     system_hidden: bool
     kept: states.Kept | None
     writes_summaries: bool
-    # Some policy says how old messages may become.
+    # Whether a policy sets a retention period.
     limits_age: bool
-    # What it was made of.
+    # The outlook it was made from.
     outlook: Outlook
 
 
@@ -69,16 +78,17 @@ def meter(
 ) -> Meter:
     """Return the meter of a chat.
 
-    `outlook`, `branch` and `making`, the status of a summary that is being written or waits, are
-    given if they were read already. Raises the refusals of `model_choice.choose`, and
-    `composition.PromptRefused`.
+    `outlook`, `branch` and `making` (the status of a pending summary) are given if they were
+    already read. Raises the refusals of `model_choice.choose`, and `composition.PromptRefused`.
     """
     if branch is None:
         rows = Branch.objects.select_related("active_compaction__base", "parent")
         branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
         branch.chat = chat
         making = making_on(branch)
-    outlook = outlook or outlook_on(branch, choice=model_choice.choose(chat=chat), now=now)
+    if outlook is None:
+        choice, counter = model_choice.choose(chat=chat), counter_for_pages()
+        outlook = outlook_on(branch, choice=choice, counter=counter, now=now)
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
         used=sum(outlook.tokens.values()),
@@ -86,7 +96,7 @@ def meter(
         token_budget=limit + values.reserve_tokens,
         reserve=values.reserve_tokens,
         parts=parts_of(outlook),
-        approximate=True,
+        approximate=outlook.is_estimate,
         policy_label=outlook.choice.effective.label,
         next_compaction=forecast(branch, outlook=outlook, making=making),
         prepare_mark=prepare_mark(values, prompt_limit=limit),
@@ -104,13 +114,13 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
     tokens, values = outlook.tokens, outlook.choice.values
     limit = outlook.sent.budget.prompt_limit
     why = {
-        "system": ("System", system_words(outlook)),
-        "tools": ("Tools", "What the model may call, with how"),
+        "system": (pgettext("part of a prompt", "System"), system_words(outlook)),
+        "tools": (gettext("Tools"), gettext("Definitions of the tools the model may call")),
         "summary": layer_words(outlook),
-        "pins": ("Pins", pin_words(outlook)),
-        "history": ("History", history_words(outlook)),
+        "pins": (gettext("Pins"), pin_words(outlook)),
+        "history": (gettext("History"), history_words(outlook)),
         "tail": tail_words(outlook),
-        "question": ("Your message", "Its frame; the words you write come on top"),
+        "question": (gettext("Your message"), gettext("Message overhead; your text is added")),
     }
     if outlook.kept and not tokens.get("summary"):
         del why["summary"]
@@ -120,83 +130,115 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
             for key in ORDER
             if key in why and (tokens.get(key) or key not in OPTIONAL)
         ),
-        MeterPart("free", "Free", max(limit - sum(tokens.values()), 0), room_words(outlook)),
+        MeterPart(
+            "free",
+            pgettext("room", "Free"),
+            max(limit - sum(tokens.values()), 0),
+            room_words(outlook),
+        ),
         MeterPart(
             "reserve",
-            "Reply reserve",
+            gettext("Reply reserve"),
             values.reserve_tokens,
-            "Kept free so the reply is not cut off",
+            gettext("Kept free so the reply is not cut off"),
         ),
     )
 
 
 def system_words(outlook: Outlook) -> str:
-    """Say whose instructions the system text is."""
-    whose = {"policy": "the policy", "chat": "the chat"}
+    """Name the sources of the system text."""
     found = [s.message_id for s in outlook.sent.segments if s.origin == "system"]
-    named = [whose.get(name, name) for name in found]
-    return f"Instructions of {' and '.join(named)}" if named else "None"
+    if not found:
+        return gettext("None")
+    whose = {"policy": gettext("the policy"), "chat": gettext("the chat")}
+    named = get_text_list([whose.get(name, name) for name in found], gettext("and"))
+    return gettext("Instructions from {sources}").format(sources=named)
 
 
 def pin_words(outlook: Outlook) -> str:
-    """Count the pinned messages that are sent although their neighbours are not."""
+    """Count the pinned messages that are sent outside the history."""
     count = sum(1 for s in outlook.sent.segments if s.origin == "pin")
-    where = "under the summary" if outlook.given.summary else "before the window"
-    return f"{messages(count)} {where}" if count else "None"
+    if not count:
+        return gettext("None")
+    if outlook.given.summary:
+        words = ngettext(
+            "{n:,} message covered by the summary", "{n:,} messages covered by the summary", count
+        )
+    else:
+        words = ngettext(
+            "{n:,} message before the window", "{n:,} messages before the window", count
+        )
+    return words.format(n=count)
 
 
 def layer_words(outlook: Outlook) -> tuple[str, str]:
-    """Describe what lies before the history: a summary, a window, one over the other, nothing."""
+    """Describe the part before the history: a summary, a window, both, or neither."""
     summary, left = outlook.given.summary, outlook.sent.left_out
     behind = ranges_words(outlook, "window")
+    label = gettext("Summary")
     if summary is not None and any(out.reason == "covered" for out in left):
-        stands = f"Stands for {span_words(summary.from_seq, summary.to_seq)}"
-        return "Summary", f"{stands}; {behind} left out" if behind else stands
+        covered = span_words(summary.from_seq, summary.to_seq)
+        if behind:
+            words = gettext("Covers {covered}; {left} left out")
+            return label, words.format(covered=covered, left=behind)
+        return label, gettext("Covers {covered}").format(covered=covered)
     if behind:
-        return "Window", f"Leaves out {behind}"
+        return gettext("Window"), gettext("Leaves out {left}").format(left=behind)
     if summary is not None:
-        return "Summary", "No room for it in the prompt"
+        return label, gettext("Does not fit into the prompt")
     writes = outlook.choice.values.strategy == "dynamic_summary"
-    return "Summary", "None yet" if writes else "This policy writes none"
+    return label, gettext("None yet") if writes else gettext("Not used by this policy")
 
 
 def ranges_words(outlook: Outlook, reason: str) -> str:
-    """Name the messages left out for a reason: their range, or how many in several ranges."""
+    """Name the messages left out for a reason: their range, or the number in several ranges."""
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:
         return span_words(found[0].from_seq, found[0].to_seq)
     return messages(sum(out.to_seq - out.from_seq + 1 for out in found)) if found else ""
 
 
-# The parts of the tail, by the label of their segment.
+# The parts of the tail by segment label.
 TAIL_PARTS = {
-    "preferences": "preferences",
-    "profile": "your instructions",
-    "recent": "messages of other chats",
-    "references": "retrieved context",
-    "date": "the day of the question",
+    "preferences": gettext_lazy("preferences"),
+    "profile": gettext_lazy("your instructions"),
+    "recent": gettext_lazy("messages from other chats"),
+    "references": gettext_lazy("retrieved context"),
+    "date": gettext_lazy("the date of the question"),
 }
 
 
 def tail_words(outlook: Outlook) -> tuple[str, str]:
     """Return the label and the parts of the tail: a state, or background."""
     if outlook.kept is not None:
-        left = ranges_words(outlook, "state") or "none yet"
-        return "State", f"In place of dialogue: {left}"
+        left = ranges_words(outlook, "state") or gettext("none yet")
+        return gettext("State"), gettext("Replaces dialogue: {left}").format(left=left)
     names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
-    found = [words for name, words in TAIL_PARTS.items() if name in names]
-    words = ", ".join(found) or "further text"
-    return "Date" if names == {"date"} else "Background", f"{words[0].upper()}{words[1:]}"
+    found = [str(words) for name, words in TAIL_PARTS.items() if name in names]
+    words = join_items(found) or gettext("further text")
+    label = gettext("Date") if names == {"date"} else gettext("Background")
+    return label, f"{words[0].upper()}{words[1:]}"
 
 
 def history_words(outlook: Outlook) -> str:
-    """Say which messages are sent as they are."""
+    """Describe the messages that are sent unchanged."""
     found = [s for s in outlook.sent.segments if s.origin == "history"]
     if not found:
-        return "None: the state stands for it" if outlook.kept else "Nothing yet"
+        return gettext("None: replaced by the state") if outlook.kept else gettext("Nothing yet")
     cut = sum(1 for s in found if fate_of(s).sent == "cut")
-    words = f"{messages(len(found))}, from message {found[0].seq:,} on"
-    return f"{words}, {cut:,} of them cut" if cut else words
+    if cut:
+        words = ngettext(
+            "{n:,} message, from message {first:,} on, {cut:,} of them cut",
+            "{n:,} messages, from message {first:,} on, {cut:,} of them cut",
+            len(found),
+        )
+    else:
+        words = ngettext(
+            "{n:,} message, from message {first:,} on",
+            "{n:,} messages, from message {first:,} on",
+            len(found),
+        )
+    return words.format(n=len(found), first=found[0].seq, cut=cut)
 
 
 def room_words(outlook: Outlook) -> str:
@@ -206,58 +248,65 @@ def room_words(outlook: Outlook) -> str:
     if not excerpt_room(outlook.given, outlook.sent):
         return words
     share = int(values.reference_share * limit)
-    return f"{words}. A question uses up to {share:,} for excerpts of earlier messages"
+    added = gettext("{words}. A question uses up to {share:,} for excerpts of earlier messages")
+    return added.format(words=words, share=share)
 
 
 def free_words(values: PolicyValues, *, limit: int) -> str:
-    """Say what happens when the free room is used up."""
+    """Describe the effect once the free room is used up."""
     if values.strategy == "entity_state":
-        return f"Of {limit:,}; the state does not grow with the chat"
+        return gettext("Of {limit:,}; the state does not grow with the chat").format(limit=limit)
     if values.strategy == "simple":
-        return f"Of {limit:,}; only the newest messages are sent"
+        return gettext("Of {limit:,}; only the newest messages are sent").format(limit=limit)
     if values.strategy == "dynamic_summary":
-        mark, what = prepare_mark(values, prompt_limit=limit), "Compaction starts"
+        mark = prepare_mark(values, prompt_limit=limit)
+        # xgettext:no-python-format, a percent sign
+        words = gettext("Compaction starts at {mark:,} ({share} % of {limit:,})")
     else:
-        mark, what = compact_mark(values, prompt_limit=limit), "The window moves"
+        mark = compact_mark(values, prompt_limit=limit)
+        # xgettext:no-python-format, a percent sign
+        words = gettext("The window moves at {mark:,} ({share} % of {limit:,})")
     share = round(100 * mark / limit) if limit else 0
-    return f"{what} at {mark:,} ({share} % of {limit:,})"
+    return words.format(mark=mark, share=share, limit=limit)
 
 
 def span_words(first: int, last: int) -> str:
-    """Put a range of messages into words."""
-    return f"message {first:,}" if first == last else f"messages {first:,} to {last:,}"
+    """Format a range of messages."""
+    if first == last:
+        return gettext("message {first:,}").format(first=first)
+    return gettext("messages {first:,} to {last:,}").format(first=first, last=last)
 
 
 def messages(count: int) -> str:
-    """Write a number with its noun: 1 message, 2 messages."""
-    return f"{count:,} message" if count == 1 else f"{count:,} messages"
+    """Format a number of messages: 1 message, 2 messages."""
+    return ngettext("{n:,} message", "{n:,} messages", count).format(n=count)
 
 
 def making_on(branch: Branch) -> str | None:
-    """Return the status of the summary that is being written or waits on a branch."""
+    """Return the status of the branch's pending summary, or None."""
     rows = branch.compactions.filter(status__in=IN_THE_MAKING)
     return rows.values_list("status", flat=True).first()
 
 
 def forecast(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
-    """Say when older messages leave the prompt next; empty when it is far away or unknown."""
+    """Announce when older messages leave the prompt next. Empty if far away or unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     used = sum(outlook.tokens.values())
     if values.strategy == "sliding_window":
         due = used >= compact_mark(values, prompt_limit=limit)
-        return "the window moves with the next message" if due else ""
+        return gettext("the window moves with the next message") if due else ""
     if values.strategy != "dynamic_summary":
         return ""
     if branch.compaction_paused:
-        return "automatic compaction paused"
+        return gettext("automatic compaction paused")
     if making is not None:
         running = making == Compaction.Status.PREPARING
-        return "compaction running" if running else "a summary is ready"
+        return gettext("compaction running") if running else gettext("a summary is ready")
     return turns_words(turns_left(outlook))
 
 
 def turns_left(outlook: Outlook) -> int | None:
-    """Estimate how many replies it takes to the next compaction, at least 1; None if unknown."""
+    """Estimate the number of replies until the next compaction, at least 1. None if unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     found = []
     if values.turn_threshold:
@@ -265,7 +314,7 @@ def turns_left(outlook: Outlook) -> int | None:
     mark = prepare_mark(values, prompt_limit=limit)
     used = sum(outlook.tokens.values())
     count = sum(1 for s in outlook.sent.segments if s.origin == "history")
-    # A turn is a question and its reply: two messages of the size seen so far.
+    # A turn is a question and its reply: two messages of the average size so far.
     each = 2 * outlook.tokens.get("history", 0) // count if count else 0
     if used >= mark:
         found.append(1)
@@ -275,9 +324,9 @@ def turns_left(outlook: Outlook) -> int | None:
 
 
 def turns_words(left: int | None) -> str:
-    """Put the forecast into words; empty when it is unknown or far away."""
+    """Format the forecast. Empty if unknown or far away."""
     if left is None or left >= FORESEEN:
         return ""
     if left == 1:
-        return "compaction after the next reply"
-    return f"next compaction in about {left:,} turns"
+        return gettext("compaction after the next reply")
+    return gettext("next compaction in about {left:,} turns").format(left=left)

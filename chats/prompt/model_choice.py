@@ -1,4 +1,4 @@
-"""Chooses the model that replies in a chat, under its policy, and finds the model's account."""
+"""Chooses the model that replies in a chat under its policy, and finds the model's account."""
 
 import uuid
 from collections.abc import Collection
@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from django.conf import settings
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
@@ -23,11 +24,11 @@ from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
 
 
 class NoModel(Refusal):
-    """No model is set up that could reply."""
+    """No usable model is configured."""
 
     code = "no_model"
     status = 409
-    sentence = "No model is set up yet. An operator connects one under Setup."
+    sentence = gettext_noop("No model is configured yet. An operator can connect one under Setup.")
 
 
 class ModelNotAllowed(Refusal):
@@ -35,28 +36,33 @@ class ModelNotAllowed(Refusal):
 
     code = "model_not_allowed"
     status = 403
-    sentence = "The policy {policy} does not allow the model {model}. Choose another one."
+    sentence = gettext_noop(
+        "The policy {policy} does not allow the model {model}. Choose another one."
+    )
 
 
 class ModelUnavailable(Refusal):
-    """The model's provider is switched off, paused or gone."""
+    """The model's provider is disabled, paused or missing."""
 
     code = "model_unavailable"
     status = 409
-    sentence = "The model {model} cannot be used now: {reason}. Choose another one."
+    sentence = gettext_noop("The model {model} cannot be used now: {reason}. Choose another one.")
 
 
 class PolicyRefused(Refusal):
-    """The policies that apply here cannot work; the engine says which numbers clash."""
+    """The effective policies contradict each other. The engine names the conflicting numbers."""
 
     code = "policy_impossible"
     status = 409
-    sentence = "The policies here cannot work until an administrator changes one. {reason}"
+    sentence = gettext_noop(
+        "The policies for this chat contradict each other. An administrator must change one. "
+        "{reason}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """The model that replies in a chat, and the policy it replies under."""
+    """The model that replies in a chat, and its effective policy."""
 
     model: ModelSpec
     effective: EffectivePolicy
@@ -68,8 +74,8 @@ def choose(
 ) -> ChosenModel:
     """Return the chat's model and effective policy, or those of an agent of its team.
 
-    `default`: the model of chats that chose none, if it was read already. Raises `NoModel`,
-    `ModelNotAllowed` and `PolicyRefused`.
+    `default` is the default model, if it was already read. Raises `NoModel`, `ModelNotAllowed` and
+    `PolicyRefused`.
     """
     own = agent.model if agent else None
     model = own or chat.model or default or statements.DEFAULT_MODEL.first()
@@ -84,7 +90,9 @@ def choose(
 
 
 def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> ChosenModel:
-    """Return the chat's model, and the policy that these assignments would make; nothing is stored.
+    """Return the chat's model and the policy that these assignments would make.
+
+    Stores nothing.
 
     Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
@@ -104,9 +112,9 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
 
 
 def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
-    """Return the choice for a running turn: the model it began with, the policy as it is now.
+    """Return the choice for a running turn: its original model and the current policy.
 
-    Raises `NoModel`, and what `choose` raises.
+    Raises `NoModel`, and the refusals of `choose`.
     """
     if turn.model is None:
         raise NoModel
@@ -125,10 +133,12 @@ def effective_policy(
     window_limit: int | None = None,
     agent: Agent | None = None,
 ) -> EffectivePolicy:
-    """Return the sum of all assigned policies. Raises `PolicyRefused` when that cannot work.
+    """Return the effective policy of all assignments.
 
-    An agent's policy is one level more, between the person's and the chat's; so is the one that a
-    program opened the chat with.
+    Raises `PolicyRefused` if they conflict.
+
+    The policy of an agent, or the one that a client opened the chat with, ranks between the
+    person's and the chat's.
     """
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
@@ -145,9 +155,11 @@ def effective_policy(
 
 
 def asked_policy(chat: Chat) -> ContextPolicy | None:
-    """Return the policy that a program opened the chat with, and its version; mostly there is none.
+    """Return the policy that an API client chose for the chat, with its version.
 
-    A retired one says nothing any more.
+    Usually None.
+
+    A retired policy is ignored.
     """
     if chat.policy_id is None:
         return None
@@ -158,7 +170,7 @@ def asked_policy(chat: Chat) -> ContextPolicy | None:
 def explained(
     layers: Collection[resolution.Layer], *, model: ModelSpec | None
 ) -> list[ExplainedField]:
-    """Explain the policy that these layers make with a model. Raises `PolicyRefused`."""
+    """Explain the policy of these layers with a model. Raises `PolicyRefused`."""
     window = model.window if model else None
     try:
         return explain(layers, defaults=server_defaults(), model_window=window)
@@ -167,7 +179,7 @@ def explained(
 
 
 def server_defaults() -> dict[str, object]:
-    """Return what holds where no policy sets it."""
+    """Return the server's default values."""
     return {
         "window_size": settings.HISTORY_WINDOW,
         "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
@@ -175,7 +187,7 @@ def server_defaults() -> dict[str, object]:
 
 
 def recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
-    """Return how many messages count as recent under a person's policy, or that of their chat.
+    """Return how many messages count as recent under a person's or their chat's policy.
 
     Raises `PolicyRefused`.
     """
@@ -190,22 +202,24 @@ def recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
 
 
 def available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
-    """Return the provider account of a model, if calls may be made. Raises `ModelUnavailable`.
+    """Return the provider account of a model if it can be used.
 
-    `to_embed`: calls for embeddings, which have a switch of their own. The database's clock, which
-    all processes share, tells whether the account's breaker is open.
+    Raises `ModelUnavailable`.
+
+    `to_embed`: for embeddings, which are enabled separately. The circuit breaker is checked against
+    the database clock, which all processes share.
     """
     is_on = model.embeds if to_embed else model.enabled
     row = statements.ACCOUNT.first(slug=model.provider)
     if row is None or not row.enabled or not is_on:
-        raise ModelUnavailable(model=str(model), reason="it is switched off")
+        raise ModelUnavailable(model=str(model), reason=gettext_lazy("it is switched off"))
     if cast(Any, row).is_paused:
-        raise ModelUnavailable(model=str(model), reason=row.paused_reason)
+        raise ModelUnavailable(model=str(model), reason=gettext_lazy(row.paused_reason))
     return row
 
 
 def account_for(model: ModelSpec, *, to_embed: bool = False) -> Account:
-    """Return the provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
+    """Return a model's provider account with its key decrypted. Raises `ModelUnavailable`."""
     row = available_account(model, to_embed=to_embed)
     return Account(
         slug=row.slug,
@@ -218,10 +232,10 @@ def account_for(model: ModelSpec, *, to_embed: bool = False) -> Account:
 
 
 def warms_up(row: ProviderAccount) -> bool:
-    """Tell whether a server may be asked to read prompts ahead: a private one, unless switched off.
+    """Return True if a server may get cache warm-ups: it is private and they are not disabled.
 
-    The demo model reads nothing, and with Anthropic's interface a beginning that ends with a reply
-    would be one to go on writing.
+    The demo model has no cache. With Anthropic's API, a prefix that ends with a reply would be
+    continued.
     """
     return (
         row.warm_up
@@ -231,16 +245,16 @@ def warms_up(row: ProviderAccount) -> bool:
 
 
 def has_price(model: ModelSpec) -> bool:
-    """Tell whether a call of the model costs something."""
+    """Return True if a call of the model costs money."""
     prices = (model.input_price, model.output_price, model.cached_price, model.written_price)
     return any(prices)
 
 
 def price_of(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
-    """Return what so many tokens of a call cost; None where one of their prices is not set."""
+    """Return the cost of a call. None if one of its prices is not set."""
     return cost_of(used, model.prices) if model is not None else None
 
 
 def origin_of(model: ModelSpec) -> str:
-    """Return the name under which a model's own fields are kept with its tool calls."""
+    """Return the name under which a model's own fields are stored with its tool calls."""
     return f"{model.provider}/{model.name}"

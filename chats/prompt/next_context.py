@@ -1,6 +1,6 @@
-"""The context of the next message for programs: what it would send, as messages or as text.
+"""The context of the next message for API clients, as messages or as text.
 
-It is composed as the outlook is, so it is what the next receipt will say. Nothing is stored.
+Composed like the outlook, so it matches the next receipt. Nothing is stored.
 """
 
 import uuid
@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
 
+from django.utils.translation import gettext_noop
+
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import model_choice, outlook, sent_texts
+from chats.prompt.tokenizer import counter_for_pages
 from chats.record import receipts
 from chats.record.messages import check_text
 from contextpolicy.engine import messages as engine
@@ -21,25 +24,28 @@ from contextpolicy.engine.systemtext import governed, system_parts
 from contextpolicy.engine.text_layouts import TextContext, context_text, to_messages
 from contextpolicy.engine.transcript import SECTION_JOINT, TextEntry
 
+# Seconds to wait for the tokenizer at a process's first request. Usually it takes less than one.
+SECONDS = 5
+
 
 class TeamRepliesHere(Refusal):
-    """Agents reply in the chat, and each is shown something else."""
+    """Agents reply in the chat, and each sees a different context."""
 
     code = "team_replies_here"
     status = 409
-    sentence = (
-        "A team replies in this chat, and each of its agents is shown something else. Ask for the"
-        " context of one of them: GET chats/…/agents/…/context."
+    sentence = gettext_noop(
+        "A team replies in this chat, and each agent sees a different context. Request the "
+        "context of one agent: GET chats/…/agents/…/context."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class NextContext:
-    """The prompt of the next message: its pieces, and the chat's knowledge as values."""
+    """The prompt of the next message: its segments, and its content as values."""
 
     outlook: outlook.Outlook
     question: str
-    # As a receipt keeps segments.
+    # In the receipt's format.
     segments: Sequence[Sequence[object]]
     sources: sent_texts.SegmentSources
     notes: Sequence[str]
@@ -47,32 +53,34 @@ class NextContext:
 
     @property
     def hides_system(self) -> bool:
-        """True if a part of the system text is the policy's, and the policy hides it."""
+        """True if the system text contains a part of the policy that the policy hides."""
         hides = self.outlook.choice.values.hide_system_text
         return hides and any(s[0] == "system" and s[1] != "chat" for s in self.segments)
 
     def messages(self) -> tuple[WireMessage, ...]:
-        """Return the messages that would be sent; a hidden system text is left empty."""
+        """Return the messages that would be sent. A hidden system text is empty."""
         return tuple(
             wire._replace(content="") if wire.role == "system" and self.hides_system else wire
             for wire in self.outlook.sent.messages
         )
 
     def as_text(self, *, include_system: bool) -> str:
-        """Write the context as text: titles, one entry a message, without the question."""
+        """Return the context as text: headings and one entry per message, without the question."""
         return context_text(self.text_context, include_system=include_system)
 
     def as_messages(self, *, include_system: bool) -> list[WireMessage]:
-        """Write the context as messages with the question last; without one it is left out."""
+        """Return the context as messages, with the question last if there is one."""
         made = to_messages(self.text_context, question=self.question, include_system=include_system)
         return made if self.question else made[:-1]
 
 
 def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
-    """Compose what `question` would send in a chat; without one, all but the question.
+    """Compose the context that `question` would send in a chat.
 
-    Raises `TeamRepliesHere`, what `record.messages.check_text` and `model_choice.choose` raise, and
-    `composition.PromptRefused`.
+    Without one, all other parts.
+
+    Raises `TeamRepliesHere`, the refusals of `record.messages.check_text` and
+    `model_choice.choose`, and `composition.PromptRefused`.
     """
     if chat.team_id is not None:
         raise TeamRepliesHere
@@ -82,7 +90,9 @@ def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
     branch.chat = chat
-    found = outlook.outlook_on(branch, choice=choice, now=now, question=question)
+    found = outlook.outlook_on(
+        branch, choice=choice, counter=counter_for_pages(wait=SECONDS), now=now, question=question
+    )
     segments = [[*row_of(segment)] for segment in found.sent.segments]
     sources = replace(sent_texts.sources_in(segments), texts=texts_of(found, chat=chat))
     recent, notes = entries(found, segments=segments, sources=sources)
@@ -104,13 +114,13 @@ def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
 
 
 def row_of(segment: Segment) -> tuple[object, ...]:
-    """Return a segment as a receipt keeps it."""
+    """Return a segment in the receipt's format."""
     s = segment
     return (s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit)
 
 
 def texts_of(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
-    """Return the texts that are no messages, by the digests that the segments name."""
+    """Return the texts other than messages, by the digests that segments refer to."""
     named: dict[str, str] = {}
     for segment in found.sent.segments:
         for digest, text in found.sent.texts.items():
@@ -123,12 +133,12 @@ def texts_of(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
 
 
 def has(found: outlook.Outlook, origin: str) -> bool:
-    """Tell whether the prompt has a piece of that origin."""
+    """Return True if the prompt has a segment of that origin."""
     return any(segment.origin == origin for segment in found.sent.segments)
 
 
 def system_text(found: outlook.Outlook) -> str:
-    """Return the system text as it would be sent; what the policy hides is left out."""
+    """Return the system text as sent, without parts that the policy hides."""
     values = found.choice.values
     parts = governed(system_parts(found.given.system), values=values)
     shown = [text for origin, text in parts if origin == "chat" or not values.hide_system_text]
@@ -141,9 +151,9 @@ def entries(
     segments: Sequence[Sequence[object]],
     sources: sent_texts.SegmentSources,
 ) -> tuple[Mapping[str, tuple[TextEntry, ...]], Sequence[str]]:
-    """Return pins and history as entries of text, cut as the policy says, and what is left out.
+    """Return pins and history as text entries, cut like the policy says, and notes on omissions.
 
-    Texts of people and models alone: calls and results of tools are left out, with a note.
+    Contains only texts of people and models. Tool calls and results are left out, with a note.
     """
     listed: dict[str, list[TextEntry]] = {"pin": [], "history": []}
     notes = []

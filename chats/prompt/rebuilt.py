@@ -1,8 +1,8 @@
-"""Builds the request of any past call again, from rows, and compares it with its receipt.
+"""Rebuilds the request of a past call from stored rows, and compares it with the receipt.
 
-The receipt has every piece in order; texts that are no messages are kept under their digests, and
-messages are cut and laid out by the same code that composed them. The SHA-256 of what comes out
-equals the receipt's, or the answer says that it does not.
+The receipt lists all segments in order. Texts other than messages are stored by digest; messages
+are cut and laid out by the code that composed them. The result's SHA-256 must equal the receipt's,
+otherwise the difference is reported.
 """
 
 import json
@@ -37,17 +37,19 @@ from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
 
 COUNTER = ApproximateCounter()
-# The notes of a prompt whose roles a server wants in turns.
+# Receipt notes of prompts for servers that require alternating roles.
 STRICT = {"opening_added", "messages_joined"}
 
 
 class PartMissing(Exception):
-    """A part of the prompt is no longer stored; `digest` or id names it."""
+    """A part of the prompt is no longer stored. Names its digest or id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A past request. `fault` says why it is not what was sent; empty when it is.
+    """A past request.
+
+    `fault` says why it differs from the request as sent; empty if it is equal.
 
     `pieces`: how many messages of the request each group of segments makes, in prompt order.
     """
@@ -60,12 +62,12 @@ class Rebuilt:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the canonical JSON of messages and tools, as receipts have it."""
+        """SHA-256 of the canonical JSON of messages and tools, as in receipts."""
         return text_ref(prompt_json(self.messages, self.tools))
 
 
 def rebuilt(receipt: Receipt) -> Rebuilt:
-    """Build the request of a call again and compare its hash with the receipt's."""
+    """Rebuild the request of a call and compare its hash with the receipt's."""
     if receipt.erased_at is not None:
         return Rebuilt(receipt, fault="erased")
     try:
@@ -76,9 +78,10 @@ def rebuilt(receipt: Receipt) -> Rebuilt:
 
 
 def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
-    """Return the request of a rebuilt call; its limit and form are those of the model today.
+    """Return the request of a rebuilt call, with the model's current limit and form.
 
-    Images are named by their hashes, or, to compare it with what left, there as bytes.
+    Images are given as hashes, or as bytes if `with_images`, to compare the body with the request
+    as sent.
     """
     receipt = found.receipt
     model = model_of(receipt)
@@ -104,7 +107,7 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
 
 
 def model_of(receipt: Receipt) -> ModelSpec | None:
-    """Return the model of a call as it is set up today; None if there is none of its name."""
+    """Return the current model of a call. None if no model has its name."""
     rows = ModelSpec.objects.filter(name=receipt.model_name).order_by("-enabled", "slug")
     own = receipt.turn.model
     return own if own is not None and own.name == receipt.model_name else rows.first()
@@ -112,14 +115,14 @@ def model_of(receipt: Receipt) -> ModelSpec | None:
 
 @dataclass(slots=True)
 class _Build:
-    """One request while it is built again."""
+    """One request while it is being rebuilt."""
 
     receipt: Receipt
     values: PolicyValues = field(init=False)
     sources: SegmentSources = field(init=False)
     view: AgentView | None = field(init=False)
     segments: list[Segment] = field(init=False)
-    # The lines with days, by the piece that each precedes.
+    # The date segments, by the segment that each precedes.
     days: dict[Segment, Segment] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,7 +139,7 @@ class _Build:
         }
 
     def made(self) -> Rebuilt:
-        """Build it by what the call was for. Raises `PartMissing`."""
+        """Build the request by the call's purpose. Raises `PartMissing`."""
         if self.receipt.purpose == "state":
             return self.side(self.state())
         if self.receipt.purpose == "title":
@@ -146,12 +149,12 @@ class _Build:
         return self.reply()
 
     def side(self, messages: Sequence[WireMessage]) -> Rebuilt:
-        """Return a call beside the reply: a system text and one message of all the rest."""
+        """Return a side call: a system text, and one message with the rest."""
         pieces = [(self.segments[:1], 1), (self.segments[1:], 1)]
         return Rebuilt(self.receipt, tuple(messages), (), tuple(pieces))
 
     def state(self) -> Sequence[WireMessage]:
-        """Build the call that read the state of a chat."""
+        """Build the call that extracted a chat's state."""
         texts = {s.message_id: self.text(s) for s in self.segments if s.origin == "tail"}
         known = json.loads(texts["state"]) if texts.get("state") else {}
         read = [self.message(s) for s in self.segments if s.origin == "question"]
@@ -169,13 +172,13 @@ class _Build:
         return (system, WireMessage("user", "\n\n".join(said)))
 
     def inferring(self) -> Sequence[WireMessage]:
-        """Build the call that asked what holds of the person."""
+        """Build the call that inferred preferences."""
         said = [self.message(segment) for segment in self.segments[1:]]
         system = WireMessage("system", self.text(self.segments[0]))
         return (system, WireMessage("user", inferred.shown(said)))
 
     def reply(self) -> Rebuilt:
-        """Build the prompt of a reply, or its beginning."""
+        """Build the prompt of a reply, or its prefix."""
         by_origin: Mapping[str, list[Segment]] = defaultdict(list)
         for segment in self.segments:
             by_origin[segment.origin].append(segment)
@@ -215,14 +218,14 @@ class _Build:
         )
 
     def text(self, segment: Segment) -> str:
-        """Return the stored text of a piece that is no message. Raises `PartMissing`."""
+        """Return the stored text of a segment that is not a message. Raises `PartMissing`."""
         text = self.sources.texts.get(segment.text_ref)
         if text is None:
             raise PartMissing(segment.text_ref)
         return text
 
     def message(self, segment: Segment) -> engine.Message:
-        """Return a message as it was shown then. Raises `PartMissing`."""
+        """Return a message as it was sent. Raises `PartMissing`."""
         row: Message | None = self.sources.messages.get(segment.message_id)
         if row is None or row.erased_at is not None:
             raise PartMissing(segment.message_id)
@@ -235,17 +238,17 @@ class _Build:
         return tuple(ToolSpec(**tool) for tool in listed)
 
     def joined(self, segments: Sequence[Segment], role: engine.WireRole, maker: Maker) -> Block:
-        """Return one message of several texts."""
+        """Return one message made of several texts."""
         texts = [(segment.message_id, self.text(segment)) for segment in segments]
         made = maker.message(segments[0].origin, role, texts) if texts else Block(())
         return made._replace(segments=tuple(segments))
 
     def kept(self, segment: Segment) -> Block:
-        """Return a piece whose text was kept as it was sent."""
+        """Return a segment whose text was stored as sent."""
         return Block((segment,), (WireMessage("user", self.text(segment)),))
 
     def tail(self, segments: Sequence[Segment], maker: Maker) -> tuple[Block, ...]:
-        """Return what stood before the question: one message, or pieces of a text."""
+        """Return the tail, which comes before the question: one message, or segments of a text."""
         if isinstance(maker, TextMaker):
             return tuple(self.kept(segment) for segment in segments)
         return (self.joined(segments, "user", maker),) if segments else ()
@@ -255,19 +258,19 @@ class _Build:
         return maker.pin(self.message(segment))._replace(segments=(segment,))
 
     def asked(self, segment: Segment, maker: Maker) -> Block:
-        """Return the question, or the instruction in its place."""
+        """Return the question, or the instruction that replaces it."""
         if segment.text_ref:
             return self.kept(segment)
         return maker.question(self.message(segment))._replace(segments=(segment,))
 
     def past(self, segment: Segment, message: engine.Message, maker: Maker) -> Entry:
-        """Return a message of the history: cut as the policy says, or whole where it went on."""
+        """Return a history message: cut by the policy, or whole if it was continued."""
         made = maker.history(message)
         is_whole = segment.cut_to is None and made.cut_to is not None
         return maker.continued(message) if is_whole else made
 
     def dated(self, block: Block, maker: Maker) -> Block:
-        """Return the block of a message with the day that was sent before it, if one was."""
+        """Return the block of a message with the date that was sent before it, if any."""
         day = self.days.get(block.segments[0])
         if day is None:
             return block
@@ -275,12 +278,12 @@ class _Build:
         return maker.dated(block, message)._replace(segments=(day, *block.segments))
 
     def as_sent(self, segment: Segment, made: Entry) -> Block:
-        """Return the block of a message with the segment of the receipt."""
+        """Return the block of a message with the receipt's segment."""
         return entry_block(segment.origin, made)._replace(segments=(segment,))
 
 
 def receipt_before(receipt: Receipt) -> Receipt | None:
-    """Return the receipt of the call before this one on the same branch, by the same agent."""
+    """Return the receipt of the previous call on the same branch by the same agent."""
     rows = Receipt.objects.filter(
         turn__branch=receipt.turn.branch_id,
         turn__agent=receipt.turn.agent_id,
@@ -298,10 +301,10 @@ def receipt_before(receipt: Receipt) -> Receipt | None:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The beginning that two requests share: messages, our tokens, and what ended it.
+    """The prefix that two requests share: messages, our tokens, and the first difference.
 
-    `broken_by` is the origin of the first piece that differs; empty where the one before was only
-    continued. `seq`: of its message, 0 if it is none.
+    `broken_by` is the origin of the first segment that differs, empty if the previous request was
+    only extended. `seq` is that of the segment's message, 0 without one.
     """
 
     messages: int
@@ -312,7 +315,7 @@ class Prefix:
 
 
 def prefix(now: Rebuilt, before: Rebuilt | None) -> Prefix | None:
-    """Compare a request with the one before it; None where one of them cannot be built again."""
+    """Compare a request with the previous one. None if one of them cannot be rebuilt."""
     if before is None or now.fault or before.fault:
         return None
     pairs = zip(now.messages, before.messages, strict=False)

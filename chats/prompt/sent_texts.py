@@ -1,4 +1,4 @@
-"""The texts of a prompt, piece by piece: made again from what is stored, with their cuts."""
+"""The texts of a prompt by segment, recreated from stored data with their cuts."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from contextpolicy.engine.messages import WireMessage, wires_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
 
-# A segment as a receipt keeps it: origin, label, seq, tokens, cut, digest, cut of tool results.
+# A segment in the receipt's format: origin, label, `seq`, tokens, cut, digest, cut of tool results.
 Row = Sequence[object]
 
 
@@ -22,13 +22,16 @@ class SegmentSources:
 
     texts: Mapping[str, str]
     messages: Mapping[str, Message]
-    # Of the agent whose prompts these are.
+    # The agent whose prompts these are.
     view: AgentView | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SentText:
-    """The text that a segment sent. `whole`: the characters of the message before it was cut."""
+    """The text that a segment sent.
+
+    `whole` is the message's length before the cut, in characters.
+    """
 
     text: str
     whole: int
@@ -36,7 +39,7 @@ class SentText:
 
 
 def sources_of(rows: Iterable[Receipt]) -> SegmentSources:
-    """Return the texts and the messages behind the segments, by digest and by message id."""
+    """Return the sources of the receipts' segments."""
     return sources_in(segment for row in rows for segment in row.segments)
 
 
@@ -52,7 +55,7 @@ def sources_in(segments: Iterable[Row]) -> SegmentSources:
 
 
 def is_uuid(value: object) -> bool:
-    """Tell whether a label is a message's id; labels of other texts are words."""
+    """Return True if a label is a message id. Labels of other texts are words."""
     try:
         uuid.UUID(str(value))
     except ValueError:
@@ -61,17 +64,19 @@ def is_uuid(value: object) -> bool:
 
 
 def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
-    """Return the text of a segment, empty where it is no longer stored.
+    """Return the text of a segment.
 
-    A text that the policy hides keeps only its length. A text that a person wrote for their own
-    chat is not hidden from them.
+    Empty if it is no longer stored.
+
+    Only the length of a text that the policy hides is returned. A person's own text for their chat
+    is never hidden from them.
     """
     origin, label, _, _, _, digest, *_ = segment
     message = sources.messages.get(str(label))
     if message is not None:
         return of_message(message, segment, values=values, view=sources.view)
     text = sources.texts.get(str(digest or label), "")
-    # In a text form an agent's instructions and the task are sections of the text.
+    # In text forms, an agent's instructions and the task are sections of the text.
     is_system = origin == "system" or (origin == "tail" and label in ("agent", "task"))
     if values.hide_system_text and is_system and label != "chat":
         return SentText("", len(text), hidden=True)
@@ -81,10 +86,12 @@ def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) ->
 def of_message(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> SentText:
-    """Return what a segment sent of a message. `view`: of the agent to whom it was sent.
+    """Return the text that a segment sent of a message.
 
-    A cut is a pure function of the message, the limit and the policy's style, so it comes out as it
-    was. An erased message has no text any more.
+    `view` is that of the receiving agent.
+
+    A cut is a pure function of the message, the limit and the policy's style, so it can be
+    recreated. An erased message has no text.
     """
     wires, whole = wires_sent(message, segment, values=values, view=view)
     return SentText(told(wires), whole)
@@ -93,7 +100,9 @@ def of_message(
 def wires_sent(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> tuple[Sequence[WireMessage], int]:
-    """Return the wire messages that a segment sent of a message, and its characters uncut."""
+    """Return the wire messages that a segment sent of a message, and its uncut length in
+    characters.
+    """
     origin, _, _, _, cut_to, _, *rest = segment
     results_to = rest[0] if rest else None
     value = to_engine(message, counter=ApproximateCounter())
@@ -115,7 +124,7 @@ def wires_sent(
 
 
 def told(wires: Sequence[WireMessage]) -> str:
-    """Return the text of wire messages, with their calls and results."""
+    """Return the text of wire messages, with their tool calls and results."""
     pieces = []
     for wire in wires:
         pieces.append(wire.shown(by_hash=True))

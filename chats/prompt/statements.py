@@ -1,4 +1,4 @@
-"""The statements that composing a prompt runs for every reply."""
+"""Prepared statements for composing a prompt."""
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Now
@@ -9,7 +9,7 @@ from speed import prepared
 
 LEARNED_FACTORS = prepared.Update(
     lambda at: ModelSpec.objects.filter(pk=at("model"), calibration=at("known")),
-    ("calibration", "calibration_by_script"),
+    ("calibration", "calibration_by_script", "calibration_samples_by_script"),
     lambda _at: {"calibration_samples": F("calibration_samples") + 1},
 )
 

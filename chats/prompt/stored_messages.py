@@ -1,30 +1,82 @@
-"""Verifies that stored messages are those that prompts had.
+"""Verifies that stored messages equal the messages that prompts contained.
 
-A receipt has the hash of its prompt, and the ledger commits to the receipt. The prompt is built
-again from the messages as they are now. Of the receipts of a chat, the newest first, only those are
-built again that have a message which no other one showed yet. What no prompt had, such as the last
-reply of a chat, cannot be compared.
+A receipt has the hash of its prompt, and the ledger commits to the receipt. The prompt is rebuilt
+from the current messages. Receipts of a chat are checked newest first, and only if they have a
+message that was not checked yet. Messages that no prompt contained, such as a chat's last reply,
+cannot be checked.
 """
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from chats.models import Message, Receipt
+from chats.ground import databases
+from chats.ground.computing import give_way
+from chats.models import Chat, Message, Receipt
 from chats.prompt.rebuilt import rebuilt
 from chats.record.witness import SCOPE, pages
-from contextpolicy.ledger import Break
+from contextpolicy.ledger import CONTENTS, Break
+from contextpolicy.models import LedgerReader
 
 PAGE = 100
-FITS = "prompts were built again from stored messages, and are as they were sent"
-NOT_BUILT = "prompts could not be built again, so their messages were not compared"
+# The reading position of the check that visits all chats in turn: the first 63 bits of a chat id.
+READER = "messages"
+DROPPED = 65
+LIMIT = 2**63
+# Seconds between two chats, to let other users of the database proceed.
+REST = 0.001
+COMPARED = "chats had their messages compared with sent prompts"
+LATE = "time limit was reached before all messages were compared; the next run continues there"
+FITS = "prompts were rebuilt from stored messages and equal the prompts as sent"
+NOT_BUILT = "prompts could not be rebuilt, so their messages were not compared"
 
 
 def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield the first prompt of each chat whose messages are not those that were sent."""
+    """Yield the first prompt of each chat whose stored messages differ from the sent ones."""
     for page in pages(scope):
         for chat_id in page:
             yield from of_chat(chat_id, told=told)
+
+
+def verify_some(
+    *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
+) -> Iterator[Break]:
+    """Yield the first such prompt of each chat of some chains, until the time limit.
+
+    None stands for all chats: each run continues after the previous one, until all were checked
+    once.
+    """
+    for scope in scopes:
+        chats = in_turn() if scope is None else (one for page in pages(scope) for one in page)
+        while not is_late():
+            chat_id = next(chats, None)
+            if chat_id is None:
+                break
+            told[COMPARED] += 1
+            yield from of_chat(chat_id, told=told)
+            give_way(REST)
+        else:
+            told[LATE] = 1
+            return
+
+
+def in_turn() -> Iterator[uuid.UUID]:
+    """Yield every chat once, starting after the last one yielded."""
+    place = LedgerReader.objects.filter(pk=READER).first()
+    chats = Chat.objects.order_by("pk")
+    begin = uuid.UUID(int=(place.last if place else 0) << DROPPED)
+    for some in (chats.filter(pk__gte=begin), chats.filter(pk__lt=begin)):
+        for chat_id in some.values_list("pk", flat=True).iterator(chunk_size=PAGE):
+            # Stored first, so that the next run skips a chat that crashes this one.
+            last = ((chat_id.int >> DROPPED) + 1) % LIMIT
+            databases.write_if_possible("the position of the message check", partial(store, last))
+            yield chat_id
+
+
+def store(last: int) -> None:
+    """Store the position after which the next run starts."""
+    LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
 def of_chat(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
@@ -57,7 +109,7 @@ def is_id(text: object) -> bool:
 
 
 def fault_of(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
-    """Say what is wrong with the messages of a prompt; `missing` where it cannot be built again."""
+    """Return the fault of a prompt's messages. `missing` if the prompt cannot be rebuilt."""
     related = ("effective_policy", "turn__branch__chat__owner")
     receipt = Receipt.objects.select_related(*related).filter(pk=receipt_id).first()
     if receipt is None:
@@ -65,10 +117,13 @@ def fault_of(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
     found = rebuilt(receipt).fault
     if found in {"", "erased"}:
         return found
-    # An erasure may have come meanwhile: it marks the receipt in its own transaction.
+    # A concurrent erasure marks the receipt in its own transaction.
     if not Receipt.objects.filter(pk=receipt_id, erased_at=None).exists():
         return "erased"
     there = Message.objects.filter(pk__in=ids, erased_at=None).count()
     if there < len(ids):
-        return "had messages that are gone or erased, and no row says so"
-    return "had other words than its messages have now" if found == "differs" else found
+        return "had messages that are missing or erased without a ledger entry"
+    return "differs from its stored messages" if found == "differs" else found
+
+
+CONTENTS.append(verify_some)

@@ -1,23 +1,26 @@
-"""The parts of a prompt's tail that a turn builds before its first call, or why one is missing."""
+"""The parts of a prompt's tail that a turn builds before its first call."""
 
 from dataclasses import dataclass
 
 from chats.models import Message, Turn
 from chats.prompt import person
+from chats.prompt.agents import Seen
 from chats.prompt.model_choice import ChosenModel
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.budget import in_our_count
+from contextpolicy.engine.partition import unsendable
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 @dataclass(frozen=True, slots=True)
 class TailDue:
-    """Parts of the turn's tail have to be built before its first prompt.
+    """Parts of the turn's tail must be built before its first prompt.
 
-    The `state` by `turns.state_extraction`, the `references` by `turns.references`. For excerpts of
-    the chat itself `room` is the number of tokens that are free for them, in our count, and `sent`
-    has the seqs that the prompt contains; None: the policy's own limits apply.
+    `turns.state_extraction` builds the `state`, `turns.references` the `references`. For excerpts
+    of the chat itself, `room` is the number of free tokens in our count, and `sent` has the `seq`s
+    in the prompt. None: the policy's own limits apply. `asked` is the `seq` of the message that an
+    agent answers. 0: the turn's own question.
     """
 
     choice: ChosenModel
@@ -25,35 +28,38 @@ class TailDue:
     references: bool
     room: int | None = None
     sent: frozenset[int] = frozenset()
+    asked: int = 0
 
 
-# Fewer tokens are not worth a search: the heading and the day of an excerpt take some, too.
+# A smaller room is not worth a search: an excerpt's heading and date take tokens too.
 SMALLEST_ROOM = 120
-# Of the free room, for the heading.
+# Tokens of the free room reserved for the heading.
 HEADING = 40
 
 
 def recalls(turn: Turn, *, values: PolicyValues) -> bool:
-    """Tell whether references are looked up for a turn; a reply that goes on has no question."""
+    """Return True if context is retrieved for a turn. A continued reply has no question."""
     return values.references and turn.trigger is not None
 
 
 def references_withheld(turn: Turn, *, choice: ChosenModel) -> str:
-    """Return why a turn that recalls gets no references, as a note of its receipt; or nothing."""
+    """Return why a turn gets no retrieved context, as a receipt note, or an empty string."""
     if not recalls(turn, values=choice.values) or "references" in (turn.tail or {}):
         return ""
     if choice.values.reference_share:
-        # Excerpts of the chat itself bring nothing from elsewhere.
+        # Excerpts of the chat itself contain nothing from other chats.
         return ""
     reason = person.withheld_others(turn.branch.chat, choice=choice)
     return reason and f"references:{reason}"
 
 
 def due(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
-    """Return the parts of the tail that are still to be built; None if it is whole.
+    """Return the parts of the tail that are still missing.
 
-    A temporary chat, one without memory, and a provider that may not have it get nothing of other
-    chats; a reply that is continued has no question.
+    None if it is complete.
+
+    Temporary chats, chats without memory, and providers that are not allowed get no content of
+    other chats. A continued reply has no question.
     """
     values = choice.values
     known = turn.tail or {}
@@ -69,9 +75,9 @@ def excerpts_due(
 ) -> TailDue | None:
     """Return the order to look up excerpts of the chat itself, or None if none are needed.
 
-    Looked up once a turn, before its first call, and only if the prompt leaves messages out and has
-    room: excerpts never take the place of history. A program's request that ends with the result
-    of a tool has no question.
+    At most once per turn, before its first call, and only if the prompt leaves out messages and has
+    room: excerpts never displace history. A client's request that ends with a tool result has no
+    question.
     """
     question = turn.trigger
     if question is None or question.role != Message.Role.USER:
@@ -85,16 +91,41 @@ def excerpts_due(
     return TailDue(choice, state=False, references=True, room=room.tokens, sent=room.sent)
 
 
+def excerpts_due_for_agent(
+    turn: Turn,
+    *,
+    choice: ChosenModel,
+    given: ComposeInput,
+    context: AssembledContext,
+    seen: Seen,
+) -> TailDue | None:
+    """Return the order to look up excerpts for an agent's turn, or None if none are needed.
+
+    Like `excerpts_due`, for the message that the agent answers, whether a person or an agent wrote
+    it.
+    """
+    has_begun = any(step.role == "assistant" and not unsendable(step) for step in seen.steps)
+    if seen.question is None or has_begun or "references" in (turn.tail or {}):
+        return None
+    room = excerpt_room(given, context)
+    if room is None:
+        return None
+    asked = seen.question.seq
+    return TailDue(
+        choice, state=False, references=True, room=room.tokens, sent=room.sent, asked=asked
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ExcerptRoom:
-    """The tokens that a prompt has left for excerpts, in our count, and the seqs it contains."""
+    """The free tokens for excerpts, in our count, and the `seq`s in the prompt."""
 
     tokens: int
     sent: frozenset[int]
 
 
 def excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
-    """Return the room for excerpts of the chat itself; None if the prompt needs or fits none."""
+    """Return the room for excerpts of the chat itself. None if none are needed or none fit."""
     values = given.values
     if not (values.references and values.reference_share):
         return None
@@ -108,7 +139,7 @@ def excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom 
 
 
 def notes(turn: Turn, *, choice: ChosenModel) -> list[str]:
-    """Return the reasons why parts of the tail are not what they should be."""
+    """Return the receipt notes for missing or outdated parts of the tail."""
     known = turn.tail or {}
     found = [known["note"]] if known.get("note") else []
     found += [f"vectors:{known['vectors']}"] if known.get("vectors") else []

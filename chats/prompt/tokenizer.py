@@ -1,9 +1,9 @@
-"""Counts tokens with the o200k vocabulary that lies in our own tree.
+"""Counts tokens with the o200k vocabulary stored in this repository.
 
-Loading costs a second and 90 MB, so a process does it at its first count: the worker, and the web
-process of an installation where programs add what a team's members said. Every count is stored with
-its message. Other models' tokenizers differ; the calibration factor of a model says by
-how much.
+Loading takes up to one second and 50 MB, so each process loads it at its first count. Pages do not
+wait: until it is loaded, they show estimates, marked with ≈. The count of a message is stored with
+it. Other models use other tokenizers. The calibration factor of a model accounts for the
+difference.
 """
 
 import base64
@@ -15,9 +15,11 @@ from pathlib import Path
 
 import tiktoken
 
+from contextpolicy.engine.tokens import ApproximateCounter, TokenCounter
+
 VOCABULARY = Path(__file__).parent / "vocabulary" / "o200k_base.tiktoken.gz"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-# The pattern by which o200k splits text before merging; a fact of the vocabulary, as in tiktoken.
+# The pattern by which o200k splits text before merging; part of the vocabulary, as in tiktoken.
 WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 LEAD = r"[^\r\n\p{L}\p{N}]?"
 UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
@@ -33,8 +35,8 @@ PATTERN = "|".join(
         r"\s+",
     ]
 )
-# Merging is quadratic in the length of one unbroken run ("aaaa…"), so long texts are counted in
-# slices; a slice border adds at most one token.
+# Merging is quadratic in the length of an unbroken run ("aaaa…"), so long texts are counted in
+# slices. A slice border adds at most one token.
 SLICE = 20_000
 _making = threading.Lock()
 
@@ -44,12 +46,14 @@ class VocabularyDamaged(Exception):
 
 
 class O200kCounter:
-    """A counter that counts as OpenAI's current models do."""
+    """A token counter with the vocabulary of OpenAI's current models."""
 
     version = "o200k-1"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens; lookalikes of special tokens count as plain text."""
+        """Return the number of tokens. Lookalikes of special tokens count as plain text."""
+        if not text:
+            return 0
         encoding = load()
         return sum(
             len(encoding.encode_ordinary(text[start : start + SLICE]))
@@ -57,8 +61,36 @@ class O200kCounter:
         )
 
 
+def counter_for_pages(*, wait: float = 0) -> TokenCounter:
+    """Return the production counter, or an estimate until its vocabulary is loaded.
+
+    The first call starts loading in a thread. `wait` is the time to wait for it, in seconds.
+    """
+    if not is_loaded():
+        loader().join(wait)
+    return O200kCounter() if is_loaded() else ApproximateCounter()
+
+
+def is_loaded() -> bool:
+    """Return True if this process has the vocabulary in memory."""
+    return _load.cache_info().currsize > 0
+
+
+@cache
+def loader() -> threading.Thread:
+    """Start the thread that loads the vocabulary, once per process."""
+    thread = threading.Thread(target=load, name="load-vocabulary", daemon=True)
+    thread.start()
+    return thread
+
+
+def is_estimate(counter: TokenCounter) -> bool:
+    """Return True if a turn's counts may differ from those of this counter."""
+    return counter.version != O200kCounter.version
+
+
 def load() -> tiktoken.Encoding:
-    """Load the encoding, once per process whoever asks first. Raises `VocabularyDamaged`."""
+    """Load the encoding once per process. Thread-safe. Raises `VocabularyDamaged`."""
     with _making:
         return _load()
 
@@ -72,9 +104,12 @@ def _load() -> tiktoken.Encoding:
     for line in content.splitlines():
         token, rank = line.split()
         ranks[base64.b64decode(token)] = int(rank)
-    return tiktoken.Encoding(
+    encoding = tiktoken.Encoding(
         "o200k_base",
         pat_str=PATTERN,
         mergeable_ranks=ranks,
         special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
     )
+    # The encoding has its own copy; the table would keep 30 MB.
+    ranks.clear()
+    return encoding

@@ -1,1 +1,1 @@
-"""The adapters, one file for each kind of model server, and the code they share."""
+"""The provider adapters, one module per kind of model server, and their shared code."""

@@ -1,8 +1,8 @@
 """Connects model servers: accounts, their keys, their models.
 
-The one writer of provider accounts; `model_specs` writes their models. Every change and its ledger
-event share a transaction; no server is asked while one is open. A key is stored encrypted and never
-shown: the ledger only says that it was set or cleared.
+The only writer of provider accounts; `model_specs` writes their models. A change and its ledger
+event share a transaction, and no server is called inside one. Keys are stored encrypted and never
+shown: the ledger only records that a key was set or cleared.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.db import transaction
-from django.utils.text import slugify
+from django.utils.text import format_lazy, slugify
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
@@ -32,28 +33,47 @@ if TYPE_CHECKING:
 ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
 
 
-# For the person who connects a server: what happened, and what to check.
+# Shown to the person who connects a server.
 SETUP_SENTENCES = {
-    "provider_auth": "The server refused the API key{answered}. Check the key.",
-    "provider_unavailable": (
-        "The server could not be reached{answered}. Check the address, and that the server runs and"
-        " can be reached from this one."
+    "provider_auth": gettext_lazy("The server rejected the API key. Check the key."),
+    "provider_unavailable": gettext_lazy(
+        "The server could not be reached. Check the address, and that the server runs and can be "
+        "reached from this one."
     ),
-    "provider_timeout": "The server did not answer in time. Check the address and try again.",
-    "provider_rate_limited": (
-        "The server receives too many requests{answered}. Try again in a minute."
+    "provider_timeout": gettext_lazy(
+        "The server did not answer in time. Check the address and try again."
     ),
-    "provider_protocol": (
+    "provider_rate_limited": gettext_lazy(
+        "The server is receiving too many requests. Try again in a minute."
+    ),
+    "provider_protocol": gettext_lazy(
         "The server answered without a list of models. Check the address: most end with /v1."
     ),
-    "provider_rejected": (
-        "The server did not list its models{answered}. Check the address: most end with /v1."
+    "provider_rejected": gettext_lazy(
+        "The server did not list its models. Check the address: most end with /v1."
+    ),
+}
+# The same for a server that answered with an HTTP status.
+ANSWERED_SENTENCES = {
+    "provider_auth": gettext_lazy(
+        "The server rejected the API key (it answered {status}). Check the key."
+    ),
+    "provider_unavailable": gettext_lazy(
+        "The server could not be reached (it answered {status}). Check the address, and that the "
+        "server runs and can be reached from this one."
+    ),
+    "provider_rate_limited": gettext_lazy(
+        "The server is receiving too many requests (it answered {status}). Try again in a minute."
+    ),
+    "provider_rejected": gettext_lazy(
+        "The server did not list its models (it answered {status}). Check the address: most end "
+        "with /v1."
     ),
 }
 
 
 class ServerRefused(Refusal):
-    """The server did not give its list of models; `code` is the provider error's."""
+    """The server did not return its list of models. `code` is the provider error's."""
 
     status = 422
     sentence = "{reason}"
@@ -61,61 +81,67 @@ class ServerRefused(Refusal):
     def __init__(self, error: ProviderError) -> None:
         self.code = error.code
         is_usual = error.sentence == ProviderError(error.code).sentence
-        reason = SETUP_SENTENCES.get(error.code, "") if is_usual else ""
-        answered = f" (it answered {error.status})" if error.status else ""
-        super().__init__(reason=reason.format(answered=answered) or error.sentence)
+        reason = SETUP_SENTENCES.get(error.code) if is_usual else None
+        if reason is not None and error.status:
+            answered = ANSWERED_SENTENCES.get(error.code, reason)
+            reason = format_lazy(answered, status=error.status)
+        super().__init__(reason=reason or gettext_lazy(error.sentence))
 
 
 class NoModelsOffered(Refusal):
-    """The server answers but offers nothing."""
+    """The server answers but lists no models."""
 
     code = "no_models_offered"
     status = 422
-    sentence = (
-        "The server answers but offers no model. Load one there (for Ollama: ollama pull), "
-        "then connect again."
+    sentence = gettext_noop(
+        "The server answers but has no models. Load one there (for Ollama: ollama pull), then "
+        "connect again."
     )
 
 
 class AlreadyConnected(Refusal):
-    """There is an account for this address."""
+    """Another account has this address."""
 
     code = "already_connected"
     status = 409
-    sentence = "This server is connected already, as “{name}”. Edit or test that one."
+    sentence = gettext_noop(
+        "This server is already connected as “{name}”. Edit or test that account."
+    )
     param = "base_url"
 
 
 class NameTooLong(Refusal):
-    """An account's name does not fit its field."""
+    """The account's name is too long."""
 
     code = "too_long"
     status = 422
-    sentence = "The name has {length} characters; 200 are allowed."
+    sentence = gettext_noop("The name has {length} characters; 200 are allowed.")
     param = "name"
 
 
 class UnknownKind(Refusal):
-    """There is no such kind of server."""
+    """The kind of server is unknown."""
 
     code = "unknown_kind"
     status = 422
-    sentence = "There is no such kind of server. Choose one of the list."
+    sentence = gettext_noop("Unknown kind of server. Choose one from the list.")
     param = "kind"
 
 
 class KeyNotPlain(Refusal):
-    """The key cannot stand in a header."""
+    """The key contains characters that a header cannot hold."""
 
     code = "invalid_key"
     status = 422
-    sentence = "A key has only letters, digits and signs, without spaces. Copy it again."
+    sentence = gettext_noop(
+        "The key contains a space or a character that is not allowed in keys. Copy it again."
+    )
     param = "api_key"
 
 
 def found_servers() -> "list[FoundServer]":
     """Return the model servers on this host that are not connected yet, with their models."""
-    # At its first use: it brings the HTTP client, 7 MB that an idle web process need not have.
+    # Imported at first use: the HTTP client takes 7 MB, which an idle web process can save.
     from chats.providers.discovery import find_local_servers  # noqa: PLC0415
 
     connected = set(ProviderAccount.objects.values_list("base_url", flat=True))
@@ -126,12 +152,12 @@ def found_servers() -> "list[FoundServer]":
 def connect(
     *, name: str, base_url: str, api_key: str, actor: str, now: datetime, kind: str = "openai"
 ) -> ProviderAccount:
-    """Ask a server for its models, then store its account and them.
+    """List a server's models, then store its account and the models.
 
-    Without a name the account is called after its host. The first model that can chat becomes the
-    default if none but the demo model was, except for the small one that runs here. Raises
-    UnknownKind, PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
-    ServerRefused and NoModelsOffered; then nothing is stored.
+    Without a name, the account gets the host's name. The first chat model becomes the default if
+    none but the demo model was, except for the bundled small model. Raises UnknownKind,
+    PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused and
+    NoModelsOffered; then nothing is stored.
     """
     kind = known_kind(kind)
     kinds.require(kind)
@@ -170,7 +196,9 @@ def edit(
     actor: str,
     now: datetime,
 ) -> ProviderAccount:
-    """Change a connected server, once it answered at its address; an empty key keeps the stored.
+    """Change a connected server after a successful call to its address.
+
+    An empty key keeps the stored one.
 
     Raises PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
     ServerRefused, NoModelsOffered and SecretUnreadable; then nothing is changed.
@@ -198,11 +226,12 @@ def edit(
 
 
 def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
-    """Ask a connected server for its models again and add the new ones, which are returned.
+    """List a connected server's models again.
 
-    Windows that it states are taken over for models whose window nobody gave.
+    Add and return the new ones.
 
-    Raises PackageMissing, AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
+    Fills in context windows that the server states, for models without one. Raises PackageMissing,
+    AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
     """
     kinds.require(account.kind)
     key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
@@ -220,10 +249,12 @@ def save_account(
     api_key: str = "",
     forget_key: bool = False,
 ) -> ProviderAccount:
-    """Store an account, new or changed, by the fields of `ACCOUNT_FIELDS` in `values`.
+    """Store a new or changed account.
 
-    A key that was sent to one server never goes to another: a change of scheme, host or port
-    clears it unless a new one comes with it. Raises AddressRefused and KeyNotPlain.
+    `values` holds fields of `ACCOUNT_FIELDS`.
+
+    A stored key is never sent to another server: a change of scheme, host or port clears it, unless
+    a new key is given. Raises AddressRefused and KeyNotPlain.
     """
     key = plain_key(api_key)
     with transaction.atomic():
@@ -253,10 +284,12 @@ def save_account(
 
 
 def rotate_keys(*, actor: str, now: datetime) -> int:
-    """Encrypt every stored key anew with the newest encryption key; return how many there were.
+    """Re-encrypt all stored keys with the newest encryption key.
 
-    All or none: the older encryption keys may be removed only when nothing needs them any more.
-    Raises SecretUnreadable.
+    Return their number.
+
+    All or none: older encryption keys may only be removed once they are unused. Raises
+    SecretUnreadable.
     """
     with transaction.atomic():
         rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
@@ -270,9 +303,11 @@ def rotate_keys(*, actor: str, now: datetime) -> int:
 
 
 def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:
-    """Remove an account with its key; its models stay in the records, switched off.
+    """Delete an account with its key.
 
-    If one of them was the default, another one takes its place: of a server, else the demo's.
+    Its models stay in the database, disabled.
+
+    If one of them was the default, another model replaces it: one of a server, else the demo model.
     """
     with transaction.atomic():
         models = ModelSpec.objects.filter(provider=account.slug)
@@ -288,7 +323,7 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
 
 
 def offered_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
-    """Return the names that a server lists and that fit our table, with the windows it states.
+    """Return the names of a server's models that fit our table, with the windows it states.
 
     Raises ServerRefused and NoModelsOffered.
     """
@@ -314,7 +349,9 @@ def known_kind(kind: str) -> str:
 
 
 def checked_url(base_url: str, *, kind: str) -> CheckedUrl:
-    """Return the address if this instance may call it; none is Anthropic's own.
+    """Return the address if this instance may call it.
+
+    Empty means Anthropic's own.
 
     Raises AddressRefused.
     """
@@ -325,7 +362,7 @@ def checked_url(base_url: str, *, kind: str) -> CheckedUrl:
 
 
 def plain_key(api_key: str) -> str:
-    """Return the key without the line break that copying adds. Raises KeyNotPlain."""
+    """Return the key without surrounding whitespace. Raises KeyNotPlain."""
     key = api_key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
         raise KeyNotPlain
@@ -333,12 +370,12 @@ def plain_key(api_key: str) -> str:
 
 
 def free_slug(name: str) -> str:
-    """Return a slug for an account that no other one has."""
+    """Return an unused slug for an account."""
     wanted = slugify(name)[:50] or "provider"
     taken = set(
         ProviderAccount.objects.filter(slug__startswith=wanted).values_list("slug", flat=True)
     )
-    # A deleted account's models keep its slug: a new account must not inherit them unseen.
+    # A deleted account's models keep its slug. A new account must not inherit them.
     taken |= set(
         ModelSpec.objects.filter(provider__startswith=wanted).values_list("provider", flat=True)
     )
@@ -347,7 +384,7 @@ def free_slug(name: str) -> str:
 
 
 def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> str:
-    """Put the new key in, or take the old one away; say in a word what happened."""
+    """Set the new key or clear the old one. Return "set", "cleared", "kept" or "none"."""
     if key:
         account.encrypted_key = secrets.encrypt(key)
         account.key_last_four = secrets.last_four(key)
@@ -359,6 +396,8 @@ def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> 
 
 
 def _place(base_url: str) -> tuple[str, str | None, int | None]:
-    """Read where an address leads, without a check: an old address may be refused by now."""
+    """Return scheme, host and port of an address, without checks: an old address may be refused
+    now.
+    """
     parts = urlsplit(base_url)
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -1,16 +1,18 @@
-"""Guards against SSRF: judges which addresses the product may call as a model provider.
+"""SSRF protection: decides which addresses may be called as a model provider.
 
-Two steps, because a name can point elsewhere by the time it is used: `check_base_url` judges what
-an operator typed, `check_addresses` judges what the name resolved to, at each connection, and the
-caller connects to exactly those addresses.
+There are two steps, because a name may resolve differently later. `check_base_url` checks the
+address that an operator typed. `check_addresses` checks the resolved addresses at each connection,
+and the caller connects to exactly those.
 """
 
 import ipaddress
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
+
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 
@@ -29,7 +31,8 @@ def _networks(*texts: str) -> IPNetworks:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-# Reachable only when an operator lists host:port. 100.64/10 is carrier NAT and private meshes.
+# Allowed only if an operator lists host:port. 100.64.0.0/10 is carrier-grade NAT and private
+# meshes.
 _PRIVATE = _networks(
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -39,9 +42,9 @@ _PRIVATE = _networks(
     "::1/128",
     "fc00::/7",
 )
-# IANA's special-purpose registries, spelled out: what `ipaddress` calls global differs between
-# Python releases. 2001::/23 holds Teredo, 2002::/16 is 6to4: both carry an IPv4 address of the
-# sender's choice through a relay.
+# IANA's special-purpose registries as a list, because `is_global` of `ipaddress` differs between
+# Python releases. 2001::/23 contains Teredo, 2002::/16 is 6to4: both relay to an IPv4 address
+# chosen by the sender.
 _RESERVED = _networks(
     "0.0.0.0/8",
     "169.254.0.0/16",
@@ -58,8 +61,8 @@ _RESERVED = _networks(
     "3fff::/20",
 )
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-# Addresses where clouds hand out machine credentials. Link-local ones are blocked as link-local;
-# these are the others: AWS over IPv6, Alibaba, Azure (a public address), Google over IPv6.
+# Addresses of cloud metadata services that are not link-local: AWS over IPv6, Alibaba, Azure (a
+# public address), Google over IPv6. Link-local ones are blocked as such.
 _METADATA = frozenset(
     ipaddress.ip_address(a)
     for a in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "fd20:ce::254")
@@ -70,7 +73,10 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 @dataclass(frozen=True, slots=True)
 class CheckedUrl:
-    """A base URL that passed; `url` has no trailing slash, `host` is lower case and unbracketed."""
+    """A base URL that passed.
+
+    `url` has no trailing slash, `host` is lower case without brackets.
+    """
 
     url: str
     scheme: str
@@ -83,18 +89,18 @@ class AddressRefused(Refusal):
 
     code = "base_url_refused"
     status = 422
-    sentence = "{reason}"
     param = "base_url"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason=reason)
+    def __init__(self, sentence: str, **details: Any) -> None:
+        self.sentence = sentence
+        super().__init__(**details)
 
 
 def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
-    """Judge an address as typed, without asking DNS.
+    """Check an address as typed, without DNS.
 
-    `allowed_private` holds `host:port` entries as they appear in the URL; only these may be local,
-    private or plain http. Raises AddressRefused.
+    `allowed_private` holds `host:port` entries as in the URL. Only these may be local, private or
+    plain http. Raises AddressRefused.
     """
     parts, port = _split(url)
     host = _checked_host(parts)
@@ -105,11 +111,14 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
             host=host, port=port, addresses=[str(literal)], allowed_private=allowed_private
         )
     elif _is_local_name(host) and not listed:
-        raise AddressRefused(_not_listed(host, port))
+        raise _not_listed(host, port)
     if parts.scheme == "http" and not listed:
         raise AddressRefused(
-            "Plain http would send the key unencrypted. Use https, or list "
-            f"{_joined(host, port)} in ALLOWED_PRIVATE_PROVIDERS if it is a server of your own."
+            gettext_noop(
+                "Plain http would send the key unencrypted. Use https, or list {server} in "
+                "ALLOWED_PRIVATE_PROVIDERS if you run this server."
+            ),
+            server=_joined(host, port),
         )
     return CheckedUrl(url=url.rstrip("/"), scheme=parts.scheme, host=host, port=port)
 
@@ -117,10 +126,12 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
 def check_addresses(
     *, host: str, port: int, addresses: Iterable[str], allowed_private: Collection[str]
 ) -> tuple[str, ...]:
-    """Judge every address a host resolved to; one bad address refuses them all.
+    """Check all addresses that a host resolved to.
 
-    DNS rebinding works by a name that mixes good and bad addresses. Returns the addresses to
-    connect to, in the given order. Raises AddressRefused.
+    One bad address refuses them all.
+
+    DNS rebinding uses names that mix good and bad addresses. Returns the addresses to connect to,
+    in the given order. Raises AddressRefused.
     """
     listed = is_listed(host=host, port=port, allowed_private=allowed_private)
     checked = []
@@ -128,21 +139,23 @@ def check_addresses(
         standing = _standing(ipaddress.ip_address(address))
         if standing == "blocked":
             raise AddressRefused(
-                "This address leads to a reserved, link-local or metadata network, "
-                "which is never allowed. Enter the address of a model server."
+                gettext_noop(
+                    "This address leads to a reserved, link-local or metadata network, which is "
+                    "never allowed. Enter the address of a model server."
+                )
             )
         if standing == "private" and not listed:
-            raise AddressRefused(_not_listed(host, port))
+            raise _not_listed(host, port)
         checked.append(address)
     if not checked:
-        raise AddressRefused("This host name has no address. Check its spelling.")
+        raise AddressRefused(gettext_noop("This host name has no address. Check its spelling."))
     return tuple(checked)
 
 
 def is_private(url: str, *, allowed_private: Collection[str]) -> bool:
-    """Tell whether an address that may be called is on this host or in a private network.
+    """Return True if an allowed address is on this host or in a private network.
 
-    A name counts as private when an operator listed it; it is not looked up.
+    A host name counts as private if an operator listed it. It is not resolved.
     """
     try:
         checked = check_base_url(url, allowed_private=allowed_private)
@@ -155,30 +168,40 @@ def is_private(url: str, *, allowed_private: Collection[str]) -> bool:
 
 
 def is_listed(*, host: str, port: int, allowed_private: Collection[str]) -> bool:
-    """Tell whether an operator allowed this host and port to be local, private or plain http."""
+    """Return True if an operator allowed this host and port to be local, private or plain http."""
     return _joined(host, port) in {entry.strip().lower() for entry in allowed_private}
 
 
 def _split(url: str) -> tuple[SplitResult, int]:
-    # urlsplit drops tabs and newlines silently; the judged address must be the one called.
+    # `urlsplit` silently drops tabs and newlines. The checked address must be the one called.
     if len(url) > MAX_URL_LENGTH or not url.isascii() or re.search(r"[\x00-\x20\x7f\\]", url):
         raise AddressRefused(
-            "The address may hold neither spaces nor special characters. "
-            "Write an international host name in its xn-- form."
+            gettext_noop(
+                "The address must not contain spaces or special characters. Write an international "
+                "host name in its xn-- form."
+            )
         )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise AddressRefused("This is not a valid address. Write https://host/v1.") from None
+        raise AddressRefused(
+            gettext_noop("This is not a valid address. Write https://host/v1.")
+        ) from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise AddressRefused("The address must begin with https:// or http://.")
+        raise AddressRefused(gettext_noop("The address must start with https:// or http://."))
     if "@" in parts.netloc:
-        raise AddressRefused("The address may not hold a user name or password. Use the key field.")
+        raise AddressRefused(
+            gettext_noop("The address must not contain a user name or password. Use the key field.")
+        )
     if "?" in url or "#" in url:
-        raise AddressRefused("The address may not hold a query or a fragment (? or #).")
+        raise AddressRefused(
+            gettext_noop("The address must not contain a query or a fragment (? or #).")
+        )
     if port == 0 or parts.netloc.endswith(":"):
-        raise AddressRefused("The port is missing or 0. Leave the colon out or name a port.")
+        raise AddressRefused(
+            gettext_noop("The port is missing or 0. Remove the colon or add a port.")
+        )
     return parts, port or DEFAULT_PORTS[parts.scheme]
 
 
@@ -188,13 +211,19 @@ def _checked_host(parts: SplitResult) -> str:
         return _checked_ipv6(host)
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise AddressRefused("The host name is not valid. Write it without a dot at the end.")
+        raise AddressRefused(
+            gettext_noop("The host name is not valid. Write it without a dot at the end.")
+        )
     if host in _METADATA_NAMES:
-        raise AddressRefused("This host name belongs to a cloud's metadata service. It is blocked.")
+        raise AddressRefused(
+            gettext_noop("This host name belongs to a cloud's metadata service. It is blocked.")
+        )
     # Browsers and resolvers read names that end in a number (2130706433, 0x7f.1, 0177.0.0.1) as
-    # IPv4; only the plain dotted form is accepted, so that nothing is read in two ways.
+    # IPv4. Only the plain dotted form is accepted, so that no address is ambiguous.
     if _NUMERIC_LABEL.fullmatch(labels[-1]) and _literal(host) is None:
-        raise AddressRefused("Write an IPv4 address as four decimal numbers, such as 192.0.2.7.")
+        raise AddressRefused(
+            gettext_noop("Write an IPv4 address as four decimal numbers, such as 192.0.2.7.")
+        )
     return host
 
 
@@ -202,9 +231,13 @@ def _checked_ipv6(host: str) -> str:
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
-        raise AddressRefused("The IPv6 address in the brackets is not valid.") from None
+        raise AddressRefused(
+            gettext_noop("The IPv6 address in the brackets is not valid.")
+        ) from None
     if address.scope_id or address.ipv4_mapped:
-        raise AddressRefused("Write the address without a zone, and an IPv4 address as IPv4.")
+        raise AddressRefused(
+            gettext_noop("Write the address without a zone, and an IPv4 address as IPv4.")
+        )
     return str(address)
 
 
@@ -221,7 +254,7 @@ def _is_local_name(host: str) -> bool:
 
 def _standing(address: IPAddress) -> Standing:
     address = _embedded_ipv4(address)
-    # Metadata first: some of its addresses lie in private or public networks.
+    # Metadata first: some of its addresses are in private or public networks.
     if address in _METADATA or any(address in net for net in _RESERVED):
         return "blocked"
     if any(address in net for net in _PRIVATE):
@@ -230,7 +263,7 @@ def _standing(address: IPAddress) -> Standing:
 
 
 def _embedded_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address really reached: mapped, or translated by NAT64 (RFC 6052)."""
+    """Return the IPv4 address that is really reached: mapped, or translated by NAT64 (RFC 6052)."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -238,10 +271,13 @@ def _embedded_ipv4(address: IPAddress) -> IPAddress:
     return address.ipv4_mapped or address
 
 
-def _not_listed(host: str, port: int) -> str:
-    return (
-        "This address is on a local or private network. "
-        f"To allow it, add {_joined(host, port)} to ALLOWED_PRIVATE_PROVIDERS."
+def _not_listed(host: str, port: int) -> AddressRefused:
+    return AddressRefused(
+        gettext_noop(
+            "This address is on a local or private network. To allow it, add {server} to "
+            "ALLOWED_PRIVATE_PROVIDERS."
+        ),
+        server=_joined(host, port),
     )
 
 

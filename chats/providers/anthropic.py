@@ -1,7 +1,9 @@
-"""Adapter to servers that speak Anthropic's Messages API; the only user of that package.
+"""Adapter to servers with Anthropic's Messages API.
 
-The package, an extra, sends the request through the product's one HTTP client; `reading` reads the
-response.
+The only user of that package.
+
+The package, an optional extra, sends the request through the product's HTTP client. `reading` reads
+the response.
 """
 
 import asyncio
@@ -20,12 +22,12 @@ from chats.providers.kinds import anthropic_root
 from chats.providers.reading import Deadlines, HttpProvider, in_our_words
 from chats.providers.transport import Resolver, guarded_client, resolve_host
 
-# Below this level the package writes whole requests down.
+# Below this level the package logs whole requests.
 logging.getLogger("anthropic").setLevel(logging.INFO)
 
 
 class AnthropicProvider(HttpProvider):
-    """One account on one server. Belongs to the event loop it is first used in."""
+    """One account on one server. Bound to the event loop of its first use."""
 
     def __init__(
         self,
@@ -40,11 +42,11 @@ class AnthropicProvider(HttpProvider):
         self._has_key = bool(api_key)
         self._client = AsyncAnthropic(
             base_url=anthropic_root(base_url),
-            # Without one the package would look for a key in the environment and in files; the
-            # header is left out below.
+            # Without a key, the package would look for one in the environment and in files. The
+            # header is removed below.
             api_key=api_key or "none",
             max_retries=0,
-            # What is said to a model is nobody else's to trace.
+            # Message content must not reach tracing.
             open_telemetry=False,
             http_client=guarded_client(
                 allowed_private=allowed_private, connect_seconds=timeouts.connect, resolve=resolve
@@ -71,9 +73,9 @@ class AnthropicProvider(HttpProvider):
             ) from None
 
     async def _send(self, request: ProviderRequest) -> httpx2.Response:
-        """Send the request and return the response, its body unread."""
+        """Send the request and return the response with its body unread."""
         headers = {} if self._has_key else {"Authorization": anthropic.Omit()}
-        # As a stream even where one whole reply is asked for: its length is limited as it arrives.
+        # Streamed even for a whole reply, so that its length is limited as it arrives.
         try:
             stream = await self._client.post(
                 "/v1/messages",
@@ -84,6 +86,6 @@ class AnthropicProvider(HttpProvider):
                 stream_cls=AsyncStream[object],
             )
         except anthropic.APIConnectionError as error:
-            # The package hides what our transport raised behind an error of its own.
+            # The package wraps the errors of our transport.
             raise error.__cause__ or error from None
         return stream.response

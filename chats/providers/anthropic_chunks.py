@@ -1,8 +1,8 @@
-"""Reads a reply of Anthropic's Messages API as our events, alike for streams and whole replies.
+"""Reads replies of Anthropic's Messages API as our events, both streams and whole replies.
 
-Thoughts are kept as reasoning, for people to read. With tool calls their blocks, signed or
-encrypted, are kept as well, because the interface wants them back while the calls are answered
-(`thinking_blocks`, as other software names them).
+Thinking is stored as reasoning for display. With tool calls, the signed or encrypted thinking
+blocks are stored too (as `thinking_blocks`, a name that other software uses). The API requires them
+while the calls are answered.
 """
 
 import json
@@ -31,11 +31,11 @@ from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 
-# The field of a message under which its blocks of thoughts are kept.
+# The field of a message that stores its thinking blocks.
 THINKING_BLOCKS = "thinking_blocks"
-# The provider's filter ended the reply; a model that declines in words of its own says `end_turn`.
+# The provider's filter ended the reply. A model that declines in its own words sends `end_turn`.
 _FILTERED = "refusal"
-# Tokens sent beside those of the cache, said, read from the cache, written to it.
+# Input tokens without the cache's, output tokens, tokens read from the cache, tokens written to it.
 COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -56,7 +56,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Thought:
-    """A block of thoughts: signed text, or `data` that only its server can read."""
+    """A thinking block: signed text, or `data` that only its server can read."""
 
     signature: str = ""
     data: str = ""
@@ -64,11 +64,11 @@ class _Thought:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the server takes the block back."""
+        """Whether the server accepts the block in later requests."""
         return bool(self.signature or self.data)
 
     def block(self) -> dict[str, str]:
-        """Return the block as it goes back."""
+        """Return the block in the request's format."""
         if self.data:
             return {"type": "redacted_thinking", "data": self.data}
         return {
@@ -79,7 +79,7 @@ class _Thought:
 
 
 class MessageReader:
-    """Reads one reply, event by event; `end` follows how far it has come."""
+    """Reads one reply, event by event. `end` tracks its progress."""
 
     def __init__(self) -> None:
         self.end = StreamEnd()
@@ -88,19 +88,22 @@ class MessageReader:
         self._usage: dict[str, int | None] = {}
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
-        # By the index of their block: texts, thoughts and calls are counted together there.
+        # By block index, which is shared by texts, thinking and calls.
         self._calls: dict[object, _Call] = {}
         self._thoughts: dict[object, _Thought] = {}
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
-        """Yield the events of one payload. Raises ProviderError for errors and unreadable ones."""
+        """Yield the events of one payload.
+
+        Raises ProviderError for errors and unreadable payloads.
+        """
         event = opened(payload, end=self.end)
         if event is None:
             return
         if event.get("error"):
             raise failure_in_stream(event)
         index, kind = event.get("index"), event.get("type")
-        # Others, such as pings, say nothing of the reply.
+        # Other events, such as pings, carry no part of the reply.
         if kind == "content_block_start":
             yield from self._open(index, mapping(event.get("content_block")))
         elif kind == "content_block_delta":
@@ -113,9 +116,9 @@ class MessageReader:
             self._frame(str(kind), event)
 
     def finish(self) -> Iterator[ProviderEvent]:
-        """Yield what is left when the stream is over: held-back text, the usage, how it finished.
+        """Yield the remaining events at the end: held-back text, the usage, the finish reason.
 
-        Raises ProviderError when no message came (this was no such server), and when a content
+        Raises ProviderError if no message arrived (the server speaks another API), or if a content
         filter ended the reply.
         """
         if self._is_silent:
@@ -134,7 +137,7 @@ class MessageReader:
         yield Finished(self.end.finish_reason(has_calls=bool(self._calls)))
 
     def _frame(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Take in an event that stands around the blocks."""
+        """Process an event outside of content blocks."""
         if kind == "message_start":
             self._begin(mapping(event.get("message")))
         elif kind == "message_delta":
@@ -162,7 +165,7 @@ class MessageReader:
         self.end.note_mark()
 
     def _open(self, index: object, block: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        # A thought whose words are withheld is a sign of life as well.
+        # Thinking with withheld text also shows that the server is alive.
         self.end.note_chunk(has_output=True)
         match block.get("type"):
             case "text":
@@ -192,7 +195,7 @@ class MessageReader:
                 yield from self._argued(self._calls[index], text_of(delta.get("partial_json")))
 
     def _close(self, index: object) -> Iterator[ProviderEvent]:
-        """End a block; a call without arguments has an empty object of them."""
+        """End a block. A call without arguments gets an empty object."""
         call = self._calls.get(index)
         if call is not None and not call.has_arguments:
             yield from self._argued(call, "{}")
@@ -214,14 +217,14 @@ class MessageReader:
             yield ToolCallDelta(call.slot, call.call_id, "", arguments)
 
     def _note(self, usage: object) -> None:
-        """Keep what a usage says; each is the count so far, and a later one may leave some out."""
+        """Store usage counts. Each is a running total, and later reports may omit some."""
         said = mapping(usage)
         self._usage |= {name: count(said[name]) for name in COUNTS if said.get(name) is not None}
 
     def _report(self) -> UsageReport | None:
-        """Return the usage by our convention: what was read from and written to a cache is input.
+        """Return the usage in our convention: cache reads and writes are part of the input.
 
-        This interface counts the three apart. None if a count is impossible: that is no report.
+        This API reports the three separately. None if a count is invalid.
         """
         sent, said, cached, written = (self._usage.get(name, 0) for name in COUNTS)
         if sent is None or said is None or cached is None or written is None:

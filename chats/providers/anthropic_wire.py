@@ -1,8 +1,8 @@
-"""The body of a request to a server that speaks Anthropic's Messages API, without the package.
+"""The request body for servers with Anthropic's Messages API, built without the package.
 
-That interface is stricter than ours: the system text stands apart, roles alternate and begin with
-the user's, each result follows its call, no text is empty. Neighbours of one role become one
-message of several blocks, so a cache mark can stand between them.
+That API is stricter than ours: the system text is separate, roles alternate and start with the
+user, each result follows its call, and no text is empty. Adjacent messages of one role become one
+message with several blocks, so that a cache breakpoint can be set between them.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from chats.providers.wire import fields_sent, open_loop
 from contextpolicy.engine.layouts import OPENING
 from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage, image_text
 
-# What the interface wants with each request; for calls to which nobody gave a limit.
+# The API requires a limit. Used for calls without one.
 DEFAULT_OUTPUT = 4096
 LEAST_THINKING = 1024
-# The server takes no more.
+# The server's limit.
 MOST_MARKS = 4
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _MARK = {"type": "ephemeral"}
@@ -35,7 +35,7 @@ Block = dict[str, Any]
 def body_of(request: ProviderRequest) -> dict[str, Any]:
     """Return the body of a call.
 
-    Of the sampling options those are passed on that the interface has, under its names.
+    Only sampling options that the API supports are passed, under its names.
     """
     system, messages = _conversation(request)
     body: dict[str, Any] = {
@@ -51,7 +51,7 @@ def body_of(request: ProviderRequest) -> dict[str, Any]:
 
 
 def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str, Any]]]:
-    """Return the system text and the messages, with the marks that the request asks for."""
+    """Return the system text and the messages, with the requested cache breakpoints."""
     marked = set(sorted(request.cache_marks)[-MOST_MARKS:])
     is_open = open_loop(request.messages)
     system: list[Block] = []
@@ -72,9 +72,9 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
 
 
 def _thoughts(message: WireMessage, *, by: str) -> list[Block]:
-    """Return the blocks of thoughts that go back to the model that signed them.
+    """Return the thinking blocks that are sent back to the model that signed them.
 
-    The interface wants them first, unchanged, while the calls of their message are answered.
+    The API requires them first and unchanged while the calls of their message are answered.
     """
     found = fields_sent(message, by=by).get(THINKING_BLOCKS)
     blocks = found if isinstance(found, list) else []
@@ -113,7 +113,10 @@ def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Bloc
 
 
 def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
-    """Return a text or an image; of an image whose bytes are not at hand the line that names it."""
+    """Return a text or an image block.
+
+    An image without bytes becomes a line of text with its name.
+    """
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     image = piece.image
@@ -128,7 +131,7 @@ def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
 
 
 def _call_id(given: str) -> str:
-    """Return the id of a call; one that another provider wrote in another form gets a new one."""
+    """Return the id of a call. An id in another provider's format is replaced."""
     if _ID.fullmatch(given):
         return given
     return f"call_{hashlib.sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
@@ -139,7 +142,7 @@ def _name(given: str) -> str:
 
 
 def _arguments(call: ToolCallPart) -> dict[str, Any]:
-    """Return the arguments as an object; what a model wrote that is none stands in one."""
+    """Return the arguments as an object. A model's invalid arguments are wrapped in one."""
     try:
         read = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -148,7 +151,10 @@ def _arguments(call: ToolCallPart) -> dict[str, Any]:
 
 
 def _tools(request: ProviderRequest) -> dict[str, Any]:
-    """Return the tools; those that were only used before are named, and may not be called."""
+    """Return the tools.
+
+    Tools that only earlier messages used are declared but may not be called.
+    """
     choice = _tool_choice(request.parameters)
     if request.tools:
         tools = [_tool(spec) for spec in request.tools]
@@ -183,10 +189,13 @@ def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _thinking(request: ProviderRequest) -> dict[str, Any]:
-    """Return how the model may think before it replies; empty where it is not asked to.
+    """Return the thinking options.
 
-    A budget is left out where calls have to be answered: the server wants the signed thoughts of
-    the step before with it, which are not kept; and where one tool has to be called.
+    Empty without thinking.
+
+    A budget is left out if tool calls must be answered: the server would require the signed
+    thinking of the previous step, which is not stored. It is also left out if a certain tool must
+    be called.
     """
     if not request.thinking:
         return {}
@@ -194,7 +203,7 @@ def _thinking(request: ProviderRequest) -> dict[str, Any]:
         return {"thinking": {"type": "adaptive", "display": "summarized"}}
     goes_on = _follows_tools(request.messages)
     is_forced = _tool_choice(request.parameters).get("type") in {"any", "tool"}
-    # The reply gets at least as much of the limit as the thoughts.
+    # At least half of the limit is left for the reply.
     most = (request.max_output_tokens or DEFAULT_OUTPUT) // 2
     if goes_on or is_forced or most < LEAST_THINKING:
         return {}
@@ -202,13 +211,13 @@ def _thinking(request: ProviderRequest) -> dict[str, Any]:
 
 
 def _follows_tools(messages: tuple[WireMessage, ...]) -> bool:
-    """Tell whether results of tools stand behind the newest message of the assistant."""
+    """Return True if tool results follow the newest assistant message."""
     behind = takewhile(lambda message: message.role != "assistant", reversed(messages))
     return any(message.role == "tool" for message in behind)
 
 
 def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
-    """Return what else was asked for; `temperature` and its kin the interface has no longer."""
+    """Return the other options. The API no longer supports `temperature` and similar ones."""
     found: dict[str, Any] = {}
     stop = parameters.get("stop")
     stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []

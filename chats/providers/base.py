@@ -1,14 +1,15 @@
-"""The contract of every model provider: a request goes in, a stream of events comes out.
+"""The contract of model providers: a request goes in, a stream of events comes out.
 
-Everything above this room speaks these values; an adapter translates them at the call and nowhere
-else. A reply is a stream of deltas that ends with exactly one `Finished`, or with a
-`ProviderError`, also where the provider's content filter cut it. Adapters never retry after the
-first event: the turn decides what a failure means for it.
+All other code uses these types; only an adapter translates them. A reply is a stream of deltas that
+ends with exactly one `Finished` or with a `ProviderError`, also if the provider's content filter
+cut it. Adapters never retry after the first event: the turn decides how to handle a failure.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from django.utils.translation import gettext_noop
 
 from contextpolicy.engine.messages import ToolSpec, WireMessage
 
@@ -31,10 +32,10 @@ ErrorCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ContextFacts:
-    """The changes made to the context of a call, in numbers; the demo model describes them.
+    """How the context of a call was reduced, in numbers; the demo model describes it.
 
-    `summary_range` and `left_out` name messages by seq, both ends included; `left_out` holds (from,
-    to, reason). `cut` counts the messages that were sent shortened. Tokens are ours (≈).
+    `summary_range` and `left_out` name messages by `seq`, both ends included; `left_out` holds
+    (from, to, reason). `cut` counts the messages that were shortened. Tokens are ours (≈).
     """
 
     messages_sent: int
@@ -53,7 +54,7 @@ class ContextFacts:
 
 @dataclass(frozen=True, slots=True)
 class StateTask:
-    """The input of a call that reads the state of a chat; the demo model answers from it."""
+    """The input of a call that extracts a chat's state; the demo model answers from it."""
 
     schema: Mapping[str, object]
     values: Mapping[str, object]
@@ -62,18 +63,20 @@ class StateTask:
 
 @dataclass(slots=True)
 class SentBody:
-    """The SHA-256 of the bytes that left as the body of a call; empty until a response began."""
+    """The SHA-256 of a request body as sent. Empty until a response starts."""
 
     sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One model call. `parameters` are sampling options (temperature, stop), passed on as given.
+    """One model call.
 
-    `cache_marks`: after how many messages a part ends that the server should keep, each of them,
-    ascending. `thinking`: "adaptive", or a number of tokens to think with before the reply; empty:
-    as the model does by itself. An adapter whose server knows neither passes over them.
+    `parameters` are sampling options (temperature, stop), passed unchanged.
+
+    `cache_marks`: the message counts after which to set cache breakpoints, ascending. `thinking`:
+    "adaptive", or a number of tokens for thinking before the reply; empty: the model's default.
+    Adapters ignore what their server does not support.
     """
 
     model: str
@@ -84,13 +87,13 @@ class ProviderRequest:
     state: StateTask | None = None
     stream: bool = True
     parameters: Mapping[str, object] = field(default_factory=dict)
-    # The bytes of images as data URLs, by their hash; of one that is not here a line of text goes.
+    # Images as data URLs by hash. An image that is not listed is sent as a line of text.
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
     cache_marks: tuple[int, ...] = ()
     thinking: str = ""
-    # The provider and the model, as `ToolCallPart.extra` names them: who gets its own fields back.
+    # Provider and model, as in `ToolCallPart.extra`: they get their own fields back.
     origin: str = ""
-    # Filled in by an adapter that sends bytes; no part of what is asked.
+    # Set by adapters that send bytes; not part of the request.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
 
 
@@ -103,14 +106,14 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the model's thoughts before its reply; never part of the reply."""
+    """More of the model's thinking before its reply, never part of the reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """More of one tool call. `call_id` is always set; `name` and `arguments` are to be appended."""
+    """More of a tool call. `call_id` is always set. Append `name` and `arguments`."""
 
     index: int
     call_id: str
@@ -120,10 +123,10 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ExtraFields:
-    """Fields that the server may want back with a reply's tool calls, once all of them came.
+    """Fields to send back with a reply's tool calls, emitted once all of them arrived.
 
-    Of the call at `index`; None: of the message. `thoughts` is the name of the field that had the
-    thoughts.
+    They belong to the call at `index`, or to the message if None. `thoughts` is the name of the
+    field that held the thinking.
     """
 
     index: int | None
@@ -133,7 +136,7 @@ class ExtraFields:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """The provider's own count in tokens; those read from and written to its cache are input."""
+    """The provider's own token counts. Cache reads and writes are part of the input."""
 
     input_tokens: int
     output_tokens: int
@@ -143,7 +146,10 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event. Reason "none": the stream ended without saying why, so the reply is cut."""
+    """The last event.
+
+    Reason "none": the stream ended without a reason, so the reply is incomplete.
+    """
 
     reason: FinishReason
 
@@ -153,7 +159,9 @@ ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | ExtraFields | Usage
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds: to connect, to the first piece of reply, between two pieces, for the whole call."""
+    """In seconds: to connect, to the first piece of the reply, between two pieces, for the whole
+    call.
+    """
 
     connect: float = 5.0
     first_token: float = 60.0
@@ -164,9 +172,8 @@ class Timeouts:
 class Provider(Protocol):
     """Adapter to one model server.
 
-    `stream` is an async generator: a caller who leaves it early closes it (`contextlib.aclosing`),
-    and closing it or cancelling the task that reads it ends the call upstream. Raises
-    ProviderError.
+    `stream` is an async generator. A caller that stops early closes it (`contextlib.aclosing`).
+    Closing it, or cancelling the task that reads it, ends the request. Raises ProviderError.
     """
 
     def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
@@ -174,48 +181,51 @@ class Provider(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give connections back; the provider is not used again."""
+        """Close all connections. The provider must not be used afterwards."""
         ...
 
 
 _SENTENCES: dict[ErrorCode, str] = {
-    "provider_auth": (
-        "The model provider refused the credentials. An operator needs to check the provider's key."
+    "provider_auth": gettext_noop(
+        "The model provider rejected the API key. An operator needs to check the provider's key."
     ),
-    "provider_unavailable": (
-        "The model provider could not be reached or broke off. Try again in a moment."
+    "provider_unavailable": gettext_noop(
+        "The model provider could not be reached, or the connection was lost. Try again in a "
+        "moment."
     ),
-    "provider_rate_limited": (
+    "provider_rate_limited": gettext_noop(
         "The model provider is receiving too many requests. Try again in a moment."
     ),
-    "provider_timeout": "The model provider did not answer in time. Try again in a moment.",
-    "provider_protocol": (
-        "The model provider sent an answer that cannot be read. "
-        "Try again; if it stays so, an operator needs to check the provider's address."
+    "provider_timeout": gettext_noop(
+        "The model provider did not answer in time. Try again in a moment."
     ),
-    "provider_rejected": (
-        "The model provider did not accept the request. "
-        "An operator needs to check the model's name and settings."
+    "provider_protocol": gettext_noop(
+        "The model provider sent an unreadable response. Try again. If the error persists, an "
+        "operator needs to check the provider's address."
     ),
-    "context_overflow": (
+    "provider_rejected": gettext_noop(
+        "The model provider rejected the request. An operator needs to check the model's name and "
+        "settings."
+    ),
+    "context_overflow": gettext_noop(
         "The conversation is too long for this model. Shorten the message or choose another model."
     ),
-    "tools_unsupported": (
-        "This model takes no tools. An operator can switch them off in the model's settings."
+    "tools_unsupported": gettext_noop(
+        "This model does not support tools. An operator can disable them in the model's settings."
     ),
-    "content_filtered": (
-        "The model provider's content filter let no reply through. "
-        "Edit your message or choose another model."
+    "content_filtered": gettext_noop(
+        "The model provider's content filter blocked the reply. Edit your message or choose "
+        "another model."
     ),
-    "too_many_tool_calls": (
-        "The model asked for more tools at once than this server takes, so it was cut off and none "
-        "of them was used. Try again; if it stays so, choose another model."
+    "too_many_tool_calls": gettext_noop(
+        "The model requested more tool calls at once than this server allows, so the reply was "
+        "stopped and no tool was run. Try again. If the error persists, choose another model."
     ),
-    "tool_call_too_long": (
-        "The model asked for a tool with more text than a reply may have, so it was cut off and no "
-        "tool was used. Try again; if it stays so, choose another model."
+    "tool_call_too_long": gettext_noop(
+        "A tool call of the model exceeded the length limit of a reply, so the reply was stopped "
+        "and no tool was run. Try again. If the error persists, choose another model."
     ),
-    "provider_error": "The model provider reported an error. Try again in a moment.",
+    "provider_error": gettext_noop("The model provider reported an error. Try again in a moment."),
 }
 _RETRYABLE: frozenset[ErrorCode] = frozenset(
     {"provider_unavailable", "provider_rate_limited", "provider_timeout", "provider_error"}
@@ -223,11 +233,11 @@ _RETRYABLE: frozenset[ErrorCode] = frozenset(
 
 
 class ProviderError(Exception):
-    """A model call that failed, in words fit for people.
+    """A failed model call, with a sentence for people.
 
-    `sentence` names no host, key or raw response. `retry_after` is in seconds, as the provider
-    asked. `limit` and `actual` are the tokens an overflow error named. `retryable` says only that
-    the same call may succeed later; whether it may be repeated depends on what was already shown.
+    `sentence` contains no host, key or raw response. `retry_after` is in seconds, as requested by
+    the provider. `limit` and `actual` are the tokens in an overflow error. `retryable` says only
+    that the same call may succeed later; whether to repeat it depends on what was already shown.
     """
 
     def __init__(

@@ -1,13 +1,15 @@
-"""Reads the chunks of an OpenAI-type reply as our events, alike for streams and whole replies.
+"""Reads chunks of an OpenAI-style reply as our events, both streams and whole replies.
 
-Written for what servers really send, not for the schema: tool calls without ids or with one index
-for all of them, reasoning under two names, usage in every chunk, error objects in a good stream.
+Handles what servers really send, not only the schema: tool calls without ids or all with one index,
+reasoning under two names, usage in each chunk, error objects within a stream.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+
+from django.utils.translation import gettext_noop
 
 from chats.providers.base import (
     ExtraFields,
@@ -27,7 +29,7 @@ from contextpolicy.engine.costs import is_count
 from contextpolicy.engine.extras import THOUGHTS, unknown_of_message
 
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
-# also writes "content_filter: RECITATION".
+# also sends "content_filter: RECITATION".
 _FILTERED = frozenset(
     {
         "content_filter",
@@ -42,15 +44,15 @@ _FILTERED = frozenset(
         "spii",
     }
 )
-CUT_BY_FILTER = (
-    "The model provider's content filter ended this reply. What came before that is kept, but "
-    "later prompts leave it out unless you keep it. Edit your message or choose another model."
+CUT_BY_FILTER = gettext_noop(
+    "The model provider's content filter ended this reply. The text so far is saved, but later "
+    "prompts leave it out unless you keep it. Edit your message or choose another model."
 )
 END_MARK = b"[DONE]"
 
 
 class ReplyReader:
-    """Reads one reply, chunk by chunk; `end` follows how far it has come."""
+    """Reads one reply, chunk by chunk. `end` tracks its progress."""
 
     def __init__(self) -> None:
         self.end = StreamEnd()
@@ -68,16 +70,16 @@ class ReplyReader:
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
         chunk = opened(payload, end=self.end)
-        # Not silent after an empty payload or the end mark either: this is a model server.
+        # An empty payload or the end mark also shows that this is a model server.
         self._is_silent = False
         if chunk is not None:
             yield from self._chunk(chunk)
 
     def finish(self) -> Iterator[ProviderEvent]:
-        """Yield what is left when the stream is over: held-back text, the usage, how it finished.
+        """Yield the remaining events at the end: held-back text, the usage, the finish reason.
 
-        Raises ProviderError when not a single chunk came (this was no model server), and when a
-        content filter ended the reply.
+        Raises ProviderError if no chunk arrived (not a model server), or if a content filter ended
+        the reply.
         """
         if self._is_silent:
             raise ProviderError("provider_protocol")
@@ -90,7 +92,8 @@ class ReplyReader:
             yield from self._calls.extras()
         if self._usage is not None:
             yield self._usage
-        # A model that declines in words of its own has replied; without words a filter ended it.
+        # A model that declines in its own words has replied. Without text, a filter ended the
+        # reply.
         is_filtered = (
             not self._refused
             if self.end.reason == "refusal"
@@ -112,7 +115,7 @@ class ReplyReader:
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
-        # Only one choice is ever asked for; a chunk without any carries usage or filter results.
+        # Only one choice is requested. A chunk without any has usage or filter results.
         for choice in map(mapping, choices[:1]):
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason.lower() == "error":
@@ -147,10 +150,10 @@ class ReplyReader:
 
 
 class WholeMessage:
-    """The additions that `message` of a choice makes to the deltas: nothing that came by deltas.
+    """The parts of a choice's `message` that its deltas did not contain.
 
-    Some servers send the whole reply as `message` in the last chunk, or all of it so far in every
-    chunk; others send pieces there in place of `delta`.
+    Some servers send the whole reply as `message` in the last chunk, or all of it so far in each
+    chunk. Others send pieces there instead of in `delta`.
     """
 
     def __init__(self) -> None:
@@ -158,7 +161,7 @@ class WholeMessage:
         self._sent: dict[str, str] = {}
 
     def note_delta(self, delta: Mapping[str, Any]) -> None:
-        """Note what a delta brought."""
+        """Record the content of a delta."""
         said = {"content": text_of(delta.get("content")), "thoughts": reasoning_in(delta)}
         said["refusal"] = text_of(delta.get("refusal"))
         self._by_delta |= {name for name, text in said.items() if text}
@@ -166,7 +169,7 @@ class WholeMessage:
             self._by_delta.add("tool_calls")
 
     def missing(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what of a message did not come yet, in the form of a delta."""
+        """Return the missing parts of a message, in the form of a delta."""
         texts = {
             "content": text_of(message.get("content")),
             "thoughts": reasoning_in(message),
@@ -189,7 +192,7 @@ class WholeMessage:
 
 
 def parsed(payload: bytes) -> Mapping[str, Any]:
-    """Return the object in a payload. Raises ProviderError if it is none."""
+    """Return the object in a payload. Raises ProviderError if there is none."""
     try:
         chunk = json.loads(payload.decode())
     except (ValueError, RecursionError):
@@ -200,15 +203,17 @@ def parsed(payload: bytes) -> Mapping[str, Any]:
 
 
 def opened(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
-    """Return the object in a payload; None for the end mark, an empty payload, and after the mark.
+    """Return the object in a payload.
 
-    Raises ProviderError for an error that was reported after the mark, and what cannot be read.
+    None for the end mark, an empty payload, and after the mark.
+
+    Raises ProviderError for an error that was reported after the mark, and for unreadable payloads.
     """
     payload = payload.strip()
     if end.is_marked:
         raise_late_error(payload)
         return None
-    # Some servers quote the mark, some send an empty event to keep the connection open.
+    # Some servers quote the mark, and some send empty events to keep the connection open.
     if payload.strip(b'"').upper() == END_MARK:
         end.note_mark()
         return None
@@ -216,7 +221,7 @@ def opened(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
 
 
 def raise_late_error(payload: bytes) -> None:
-    """Raise the ProviderError that a payload behind the end mark reports; pass over all else."""
+    """Raise the ProviderError in a payload after the end mark, if any. Ignores everything else."""
     with suppress(ValueError, RecursionError):
         chunk = json.loads(payload)
         if isinstance(chunk, dict) and (chunk.get("error") or chunk.get("object") == "error"):
@@ -224,7 +229,7 @@ def raise_late_error(payload: bytes) -> None:
 
 
 def reasoning_in(delta: Mapping[str, Any]) -> str:
-    """Return the thoughts in a delta or message: under two names, or among the content's parts."""
+    """Return the reasoning in a delta or message: under two names, or among the content parts."""
     content = delta.get("content")
     parts = content if isinstance(content, list) else []
     return text_of(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(
@@ -240,12 +245,12 @@ def calls_in(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object, or an empty one for anything else."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def text_of(value: object) -> str:
-    """Return text given as a string, or as the list of parts that some servers send instead."""
+    """Return text given as a string, or as the list of parts that some servers send."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -254,7 +259,7 @@ def text_of(value: object) -> str:
 
 
 def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
-    """Return a server's usage; None if it has an impossible count, which is no report."""
+    """Return a server's usage. None if a count is missing or invalid."""
     details = mapping(usage.get("prompt_tokens_details"))
     sent, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
     sizes = [count(size) for size in (sent, said) if size is not None]
@@ -271,7 +276,7 @@ def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
 
 
 def count(value: object) -> int | None:
-    """Return a number of tokens; None for what cannot be one. A whole number may be a float."""
+    """Return a token count, or None for an invalid one. A whole number may be a float."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and is_count(value) else None

@@ -1,4 +1,4 @@
-"""Collects a streamed reply, for turns and for summaries: text, reasoning, tool calls, usage."""
+"""Collects a streamed reply for turns and summaries: text, reasoning, tool calls, usage."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -24,12 +24,12 @@ from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import ToolCallPart
 
-# Sends one delta on: its kind (text or reasoning), the delta, and the length before it.
+# Forwards one delta: its kind (text or reasoning), the delta, and the length before it.
 Say = Callable[[str, str, int], None]
 
 
 def unsaid(_kind: str, _piece: str, _offset: int) -> None:
-    """Send nothing on: nobody listens to this reply while it is written."""
+    """Forward nothing: this reply has no live viewers."""
 
 
 class Growing:
@@ -40,7 +40,7 @@ class Growing:
         self.length = 0
 
     def add(self, piece: str) -> int:
-        """Append a piece; return the length before it, in code points."""
+        """Append a piece. Return the previous length, in code points."""
         before = self.length
         self.pieces.append(piece)
         self.length += len(piece)
@@ -57,11 +57,11 @@ class PartialToolCall:
         self.call_id = call_id
         self.name = Growing()
         self.arguments = Growing()
-        # What its server wants back with it; the first call has that of its message, too.
+        # Fields that its server requires back. The first call also holds those of the message.
         self.extras = CallExtras()
 
     def part(self, *, by: str = "") -> ToolCallPart:
-        """Return the call as far as it has come; `by`: the model that made it."""
+        """Return the call as received so far. `by` is the model that made it."""
         return ToolCallPart(
             call_id=self.call_id,
             name=str(self.name),
@@ -71,11 +71,11 @@ class PartialToolCall:
 
 
 class ReplyCollector:
-    """The reply of a model as far as it has come, and no longer than this instance allows.
+    """A model's reply as received so far, up to the limits of this instance.
 
-    Text, reasoning and tool calls share `REPLY_CHARS` code points: what is longer is cut there, and
-    the collector is full. Half a tool call is of no use to anybody, so there the limit is an error,
-    and so is one tool call more than `TOOL_CALLS_PER_STEP`. In each case the call ends upstream.
+    Text, reasoning and tool calls share `REPLY_CHARS` code points. Longer text is cut there, and
+    the collector is full. A partial tool call is useless, so there the limit is an error, as is one
+    tool call more than `TOOL_CALLS_PER_STEP`. In each case the request is ended.
     """
 
     def __init__(
@@ -86,32 +86,32 @@ class ReplyCollector:
         folds_thoughts: bool = True,
     ) -> None:
         self.say = say
-        # Thoughts in the text are told from it, unless a program gets the text as it came.
+        # Separates thinking from text, unless an API client gets the text unchanged.
         self.tags = ThinkTags() if folds_thoughts else None
         self.clock = clock
         self.text = Growing()
         self.reasoning = Growing()
         self.asked: dict[int, PartialToolCall] = {}
         self.length = 0
-        # Why the provider ended: see `base.Finished`; "none" until it says so.
+        # Why the provider ended, see `base.Finished`. "none" until it reports a reason.
         self.reason = "none"
         self.usage: dict[str, int] = {}
         self.error: ProviderError | None = None
         self.first_token_at: datetime | None = None
-        # Of the bytes that were sent; empty where none were, or nothing came back.
+        # SHA-256 of the bytes sent. Empty if none were sent, or no response arrived.
         self.body_sha256 = ""
-        # The model that was asked, as the extras of its calls name it.
+        # The requested model, as named in the extras of its calls.
         self.origin = ""
-        # Something a person could read.
+        # The reply has visible text.
         self.has_text = False
-        # A limit was reached: nothing more is listened to.
+        # A limit was reached, so reading stops.
         self.is_full = False
 
     async def hear_all(self, provider: Provider, request: ProviderRequest) -> None:
-        """Collect the events; a provider's error is kept, not raised."""
+        """Collect all events. A provider's error is stored, not raised."""
         self.origin = request.origin
         try:
-            # Every adapter is an async generator: closing it ends the call upstream.
+            # All adapters are async generators: closing one ends the request.
             stream = cast(AsyncGenerator[ProviderEvent, None], provider.stream(request))
             async with aclosing(stream) as events:
                 async for event in events:
@@ -125,7 +125,7 @@ class ReplyCollector:
             self.body_sha256 = request.sent.sha256
 
     def hear(self, event: ProviderEvent) -> None:
-        """Keep one event and, if it is words, send it on."""
+        """Store one event, and forward it if it is text."""
         match event:
             case TextDelta(text):
                 told = self.tags.push(text) if self.tags else [("text", text)]
@@ -149,17 +149,17 @@ class ReplyCollector:
                 self.reason = reason
 
     def take_rest(self) -> None:
-        """Take what was held back because it could have been the beginning of a tag."""
+        """Add text that was held back as a possible start of a tag."""
         for kind, piece in self.tags.flush() if self.tags else ():
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
         if self.tags:
             self.move_unopened_thoughts()
 
     def move_unopened_thoughts(self) -> None:
-        """Move thoughts that lack their opening tag from the text to the reasoning.
+        """Move thinking without an opening tag from the text to the reasoning.
 
-        Only the closing tag tells, so a live viewer has seen them as text until then; the stored
-        reply has them as thoughts.
+        Only the closing tag shows it, so live viewers have seen it as text until then. The stored
+        reply has it as reasoning.
         """
         split = split_unopened(str(self.text))
         if split is None:
@@ -173,7 +173,7 @@ class ReplyCollector:
     def keep_extras(
         self, index: int | None, fields: Mapping[str, object], *, thoughts: str
     ) -> None:
-        """Keep unknown fields with the call that has them, those of the message with the first."""
+        """Store unknown fields with their call, those of the message with the first call."""
         first = min(self.asked, default=0)
         asking = self.asked.get(first if index is None else index)
         if asking is None:
@@ -184,7 +184,7 @@ class ReplyCollector:
             asking.extras = replace(asking.extras, call=fields)
 
     def grow(self, kind: str, text: Growing, piece: str) -> None:
-        """Append a delta and send it on, with its offset."""
+        """Append a delta and forward it with its offset."""
         if self.first_token_at is None and self.clock is not None:
             self.first_token_at = self.clock()
         piece = self.fitting(piece)
@@ -193,14 +193,14 @@ class ReplyCollector:
         offset = text.add(piece)
         if text is self.text and not self.has_text:
             if not piece.strip():
-                # A call without any words is silently made again: nothing was shown of it.
+                # A call without text is retried silently, so nothing may be shown of it.
                 return
             self.has_text = True
             piece, offset = str(text), 0
         self.say(kind, piece, offset)
 
     def fitting(self, piece: str) -> str:
-        """Return as much of a piece as the reply has room for, in code points.
+        """Return as much of a piece as fits into the reply, in code points.
 
         A piece that is cut fills the reply.
         """
@@ -211,7 +211,7 @@ class ReplyCollector:
         return piece
 
     def request(self, delta: ToolCallDelta) -> None:
-        """Append a piece of one tool call."""
+        """Append a piece of a tool call."""
         asking = self.asked.get(delta.index)
         if asking is None:
             if len(self.asked) == settings.TOOL_CALLS_PER_STEP:

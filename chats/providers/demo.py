@@ -1,7 +1,9 @@
-"""The demo model: needs no server and no key, and tells what context it was given.
+"""The demo model: describes the context it received.
 
-It is no language model and says so. Its reply is a pure function of the request, so the effect of a
-policy on a chat can be seen, and tested, without paying anyone.
+Needs no server and no key.
+
+It is not a language model, and says so. Its reply is a pure function of the request, so the effect
+of a policy can be seen and tested without cost.
 """
 
 import asyncio
@@ -23,14 +25,14 @@ QUESTION_WORDS = 12
 LEFT_OUT_LINES = 8
 _REASONS = {
     "window": "older than the window",
-    "excluded": "excluded by hand",
+    "excluded": "excluded manually",
     "incomplete": "an incomplete reply",
-    "empty": "nothing in it to send",
-    "covered": "told by the summary",
-    "state": "the state stands for it",
-    "turn_split": "part of a turn that did not fit whole",
+    "empty": "empty",
+    "covered": "covered by the summary",
+    "state": "replaced by the state",
+    "turn_split": "part of a turn that did not fit as a whole",
     "budget": "no room in the token budget",
-    "tool_parts": "nothing but tool calls, which the layout cannot show",
+    "tool_parts": "only tool calls, which the layout cannot show",
     "strategy": "left out by the strategy",
 }
 
@@ -42,7 +44,7 @@ class DemoProvider:
         self._token_delay = token_delay
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
-        """Yield the reply word by word, then usage and the end; never raises."""
+        """Yield the reply word by word, then usage and the end. Never raises."""
         pieces = re.findall(r"\s*\S+|\s+$", demo_answer(request))
         allowed = request.max_output_tokens
         sent = pieces if allowed is None else pieces[:allowed]
@@ -62,7 +64,7 @@ class DemoProvider:
 
 
 def demo_answer(request: ProviderRequest) -> str:
-    """Write the whole reply: the state as JSON where one is asked for, else Markdown."""
+    """Return the whole reply: the state as JSON if one is requested, else Markdown."""
     if request.state is not None:
         return demo_state(request.state)
     opening = OPENING
@@ -70,12 +72,12 @@ def demo_answer(request: ProviderRequest) -> str:
     if question:
         opening += f" You asked: “{question}”"
     body = _about_context(request.facts) if request.facts else _without_facts(request)
-    closing = "Connect a model server and the same context goes there instead."
+    closing = "Connect a model server to send this context to a language model."
     return "\n\n".join([opening, *body, closing])
 
 
 def is_own_account(text: str) -> bool:
-    """Tell whether a reply is the demo model's account of its context, which says nothing else."""
+    """Return True if a reply was written by the demo model about its context."""
     return text.startswith(OPENING)
 
 
@@ -89,16 +91,16 @@ def _about_context(facts: ContextFacts) -> list[str]:
         f"- **Summary:** {_summary_words(facts)}",
     ]
     if facts.has_state:
-        lines.append("- **State:** one stood in for the dialogue before your message")
-    return ["This is the context that reached me:", "\n".join(lines), _left_out_words(facts)]
+        lines.append("- **State:** replaces the dialogue before your message")
+    return ["This is the context I received:", "\n".join(lines), _left_out_words(facts)]
 
 
 def _summary_words(facts: ContextFacts) -> str:
     if not facts.summary_present:
         return "none"
     if facts.summary_range is None:
-        return "one stood in for older messages"
-    return f"one stood in for {_span(*facts.summary_range)}"
+        return "replaces older messages"
+    return f"replaces {_span(*facts.summary_range)}"
 
 
 def _left_out_words(facts: ContextFacts) -> str:
@@ -111,14 +113,14 @@ def _left_out_words(facts: ContextFacts) -> str:
     more = len(facts.left_out) - LEFT_OUT_LINES
     if more > 0:
         lines.append(f"- and {more} more ranges")
-    return "Not sent as such:\n\n" + "\n".join(lines)
+    return "Left out or replaced:\n\n" + "\n".join(lines)
 
 
 def _without_facts(request: ProviderRequest) -> list[str]:
     count = len(request.messages)
     return [
-        f"I was sent {count} message{'' if count == 1 else 's'}, "
-        "but nobody told me how they were chosen."
+        f"I received {count} message{'' if count == 1 else 's'}, "
+        "without information on how they were selected."
     ]
 
 
@@ -131,7 +133,7 @@ _SPEAKER_LINE = re.compile(r"^\[FROM:[^\]\n]+\]\n", re.MULTILINE)
 
 def _last_question(request: ProviderRequest) -> str:
     asked = (m.content for m in reversed(request.messages) if m.role == "user" and m.content)
-    # In a team several may have spoken since: the last of them is answered.
+    # In a team, several members may have spoken since. The last one is answered.
     return _SPEAKER_LINE.split(next(asked, ""))[-1]
 
 
@@ -142,9 +144,9 @@ def _first_words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape the Markdown marks of a text, so that they are shown instead of obeyed.
+    """Escape Markdown characters in a text.
 
-    Of brackets only the closing one: an opening one behind a backslash begins a formula.
+    Of brackets only the closing one: a backslash before an opening one starts a formula.
     """
     return re.sub(r"([\\`*_\]<>#|!~$])", r"\\\1", text)
 
@@ -152,5 +154,5 @@ def _plain(text: str) -> str:
 def _prompt_tokens(request: ProviderRequest) -> int:
     if request.facts is not None:
         return request.facts.prompt_tokens
-    # Four characters a token: the usual estimate where nobody counted.
+    # Four characters per token, the usual estimate.
     return sum(len(m.content or "") for m in request.messages) // 4

@@ -1,7 +1,7 @@
-"""Reads a state for the demo model: by one simple rule, without guessing.
+"""Extracts a state for the demo model by one simple rule.
 
-It takes over `name: value` (or `name = value`, `name is value`) for the names and titles that the
-schema declares, where the value fits. Anything else it leaves as it was.
+It sets a field from `name: value` (or `name = value`, `name is value`), for names and titles in the
+schema, if the value is valid. All other fields stay unchanged.
 """
 
 import json
@@ -22,7 +22,7 @@ _READ: Mapping[str, Callable[[str], object]] = {
 
 
 def demo_state(task: StateTask) -> str:
-    """Return the new state as JSON; a pure function of the request."""
+    """Return the new state as JSON. A pure function of the request."""
     values = dict(task.values)
     properties = task.schema.get("properties")
     for name, schema in properties.items() if isinstance(properties, Mapping) else ():
@@ -34,7 +34,7 @@ def demo_state(task: StateTask) -> str:
 
 
 def _said(text: str, name: str, schema: Mapping[str, object]) -> list[object]:
-    """Return the values of a field that a text names and that fit, in the order of the text."""
+    """Return the valid values that a text gives for a field, in order."""
     read = _READ.get(str(schema.get("type")))
     if read is None:
         return []

@@ -1,7 +1,7 @@
-"""Finds model servers on this host, and asks a server for its models.
+"""Finds model servers on this host, and lists a server's models.
 
-Used by operators' pages and at first start, in processes that never load a vendor's package: it
-asks with the HTTP client that stands under those packages.
+Used by operators' pages and at first start, in processes that never import a vendor's package. It
+uses the HTTP client that those packages are built on.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from chats.providers.failures import failure_of_response
 from chats.providers.kinds import ANTHROPIC_VERSION, anthropic_root
 from chats.providers.transport import Resolver, guarded_client, resolve_host
 
-# The ports on which these servers listen unless told otherwise.
+# Default ports of these servers.
 LOCAL_PORTS: Mapping[int, str] = {
     11434: "Ollama",
     1234: "LM Studio",
@@ -27,9 +27,8 @@ LOCAL_PORTS: Mapping[int, str] = {
 }
 MAX_LIST = 4 << 20
 MAX_MODELS = 1000
-# Under these names servers state a model's window: vLLM; OpenRouter and others; Groq; Mistral and
-# LM Studio; Anthropic. llama.cpp has it among the facts of `meta`, for the window it was started
-# with.
+# Names under which servers state a model's window: vLLM; OpenRouter and others; Groq; Mistral and
+# LM Studio; Anthropic. llama.cpp has it in `meta`, for the window it was started with.
 WINDOW_NAMES = (
     "max_model_len",
     "context_length",
@@ -42,7 +41,7 @@ LARGEST_WINDOW = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A model server on this host and the models it offers."""
+    """A model server on this host and its models."""
 
     name: str
     base_url: str
@@ -54,7 +53,7 @@ async def find_local_servers(
 ) -> list[FoundServer]:
     """Find the servers that answer on 127.0.0.1 within `timeout` seconds, in the order of `ports`.
 
-    Never raises: a port that is closed or answers anything else is no server.
+    Never raises: a closed port or any other answer is ignored.
     """
     found = await asyncio.gather(*(_look_at(port, name, timeout) for port, name in ports.items()))
     return [server for server in found if server is not None]
@@ -69,14 +68,14 @@ async def list_models(
     timeout: float = 5.0,
     resolve: Resolver = resolve_host,
 ) -> dict[str, int | None]:
-    """Return the models a server offers, at most 1,000: their names, and their windows if stated.
+    """Return the names of a server's models, at most 1,000, with their windows if stated.
 
-    Raises AddressRefused and ProviderError. `timeout` in seconds covers the whole call.
+    Raises AddressRefused and ProviderError. `timeout` covers the whole call, in seconds.
     """
     url = f"{check_base_url(base_url, allowed_private=allowed_private).url}/models"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     if kind == "anthropic":
-        # Without a number it tells of twenty.
+        # The default page size is 20.
         url = f"{anthropic_root(url.removesuffix('/models'))}/v1/models?limit={MAX_MODELS}"
         headers["anthropic-version"] = ANTHROPIC_VERSION
     try:
@@ -131,9 +130,11 @@ def _models(body: bytes) -> dict[str, int | None]:
 
 
 def stated_window(row: Mapping[str, Any]) -> int | None:
-    """Return the context window that a server states for a model, in tokens; None if it does not.
+    """Return the context window that a server states for a model, in tokens.
 
-    What a model was trained for is not what its server takes, and is not asked.
+    None if it does not.
+
+    The window that a model was trained with is ignored: the server may accept less.
     """
     meta = row.get("meta")
     stated = [meta.get("n_ctx")] if isinstance(meta, Mapping) else []

@@ -1,7 +1,7 @@
-"""Makes vectors of texts: the one protocol for it, whoever makes them, and the way over a server.
+"""Creates embeddings: the protocol for all embedders, and the one for servers.
 
-What comes back is checked here: as many vectors as texts, of one length, of finite numbers that are
-not all nought. Anything else is an error, never a vector.
+Responses are checked: one vector per text, all of the same length, with finite numbers and not all
+zero. Anything else is an error.
 """
 
 import base64
@@ -16,15 +16,15 @@ from chats.providers.registry import ProviderAccountValue
 
 Vector = Sequence[float]
 MOST_DIMENSIONS = 8_192
-# Vectors are stored and compared in single precision: outside of this their products are not.
+# Vectors are stored and compared in single precision. Norms outside this range would overflow.
 SHORTEST, LONGEST = 1e-18, 1e18
 
 
 class Embedder(Protocol):
-    """Makes a vector of each text."""
+    """Creates embeddings of texts."""
 
     async def vectors(self, texts: Sequence[str], *, timeouts: Timeouts) -> list[Vector]:
-        """Return a vector for each text, in their order. Raises ProviderError."""
+        """Return a vector for each text, in order. Raises ProviderError."""
         ...
 
 
@@ -36,19 +36,19 @@ class ServerEmbedder:
         self.model = model
 
     async def vectors(self, texts: Sequence[str], *, timeouts: Timeouts) -> list[Vector]:
-        """Return a vector for each text, in their order. Raises ProviderError."""
+        """Return a vector for each text, in order. Raises ProviderError."""
         body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         found = await embed(self.account, body, timeouts=timeouts)
         return checked([numbers_of(entry) for entry in in_order(found.data)])
 
 
 def embedder_for(account: ProviderAccountValue, *, model: str) -> Embedder:
-    """Return what makes the vectors of a model."""
+    """Return the embedder of a model."""
     return ServerEmbedder(account, model=model)
 
 
 def in_order(data: Sequence[Any]) -> list[Any]:
-    """Return the entries of an answer by their `index`, if each has one of its own."""
+    """Return the entries of a response by `index`, if each has a distinct one."""
     places = [entry.get("index") for entry in data]
     if sorted(place for place in places if type(place) is int) != list(range(len(data))):
         return list(data)
@@ -56,7 +56,7 @@ def in_order(data: Sequence[Any]) -> list[Any]:
 
 
 def numbers_of(entry: Any) -> list[float]:
-    """Return the numbers of an embedding, also where they came as base64. Raises ProviderError."""
+    """Return the numbers of an embedding, decoding base64 if needed. Raises ProviderError."""
     said = entry["embedding"]
     try:
         if isinstance(said, str):
@@ -68,7 +68,7 @@ def numbers_of(entry: Any) -> list[float]:
 
 
 def checked(vectors: list[list[float]]) -> list[Vector]:
-    """Return vectors of one length that can be compared. Raises ProviderError."""
+    """Return the vectors if they can be compared. Raises ProviderError."""
     lengths = {len(vector) for vector in vectors}
     is_sound = len(lengths) == 1 and 0 < min(lengths) <= MOST_DIMENSIONS
     for vector in vectors if is_sound else ():

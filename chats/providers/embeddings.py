@@ -1,6 +1,8 @@
-"""Asks a server for embeddings: a request goes on as it came, and so does what comes back.
+"""Requests embeddings from a server.
 
-By the guarded client and not by the package, which would cost the web process 30 MB.
+Request and response pass through unchanged.
+
+Uses the guarded client, because the vendor's package would cost the web process 30 MB.
 """
 
 import asyncio
@@ -18,13 +20,13 @@ from chats.providers.registry import ProviderAccountValue
 from chats.providers.transport import ask, guarded_client
 from contextpolicy.engine.costs import is_count
 
-# 2,048 embeddings of 1,536 numbers as texts of JSON are about half of it.
+# Twice the size of 2,048 embeddings of 1,536 numbers as JSON text.
 MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The embeddings in the provider's form, and the tokens that it counted; None: it did not."""
+    """The embeddings in the provider's format, and the tokens it counted. None: not reported."""
 
     data: list[Any]
     tokens: int | None
@@ -33,7 +35,7 @@ class Embedded:
 async def embed(
     account: ProviderAccountValue, body: Mapping[str, Any], *, timeouts: Timeouts
 ) -> Embedded:
-    """Return the embeddings that a request asks for, one for each of its inputs in their order.
+    """Return the embeddings for a request, one per input, in order.
 
     Raises ProviderError.
     """
@@ -61,19 +63,21 @@ async def embed(
     if not 200 <= status < 300:
         shown = answer.decode(errors="replace")
         raise failure_of_response(status=status, headers=told, body=shown)
-    # Much JSON takes a second, in which nobody else would be served.
+    # Parsing much JSON takes a second, which would block the event loop.
     return await asyncio.to_thread(read, answer, wanted=inputs_in(body["input"]))
 
 
 def inputs_in(said: Any) -> int:
-    """Return how many inputs a request has: a text or its tokens are one, a list has several."""
+    """Return the number of inputs in a request: a text or its tokens are one, a list has
+    several.
+    """
     return len(said) if isinstance(said, list) and not isinstance(said[0], int) else 1
 
 
 def read(answer: bytes, *, wanted: int) -> Embedded:
-    """Read what a server sent. Raises ProviderError unless it has an embedding for each input."""
+    """Parse a response. Raises ProviderError unless it has an embedding for each input."""
     try:
-        # NaN and infinity are no JSON, and no vector.
+        # NaN and infinity are neither JSON nor valid in a vector.
         found = json.loads(answer, parse_constant=_refuse)
         data, usage = found["data"], found.get("usage")
         is_whole = len(data) == wanted and all(entry.get("embedding") for entry in data)

@@ -1,4 +1,4 @@
-"""Collects the unknown fields of a streamed reply: those of the message and of its tool calls."""
+"""Collects unknown fields of a streamed reply, of the message and of its tool calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from chats.ground.texts import storable_value
 from contextpolicy.engine.extras import MOST
 
-# Texts that arrive in pieces; every other value replaces the one before.
+# Texts that arrive in pieces. Other values replace earlier ones.
 GROWING = ("text", "summary")
 
 
 def merged(known: Any, piece: Any) -> Any:
-    """Return a value with another piece of it."""
+    """Return a value with another piece merged into it."""
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
             **known,
@@ -27,11 +27,11 @@ def merged(known: Any, piece: Any) -> Any:
 
 
 class TextPieces(list[str]):
-    """A text that arrives in many pieces: joined once, at the end."""
+    """A text that arrives in many pieces. Joined once, at the end."""
 
 
 def grown(name: str, known: Any, piece: Any) -> Any:
-    """Return a field with another piece of it."""
+    """Return a field with another piece added."""
     if name in GROWING and isinstance(known, str | TextPieces) and isinstance(piece, str):
         found = known if isinstance(known, TextPieces) else TextPieces([known])
         found.append(piece)
@@ -40,7 +40,7 @@ def grown(name: str, known: Any, piece: Any) -> Any:
 
 
 def joined(value: Any) -> Any:
-    """Return a value whose texts are whole."""
+    """Return a value with all text pieces joined."""
     if isinstance(value, TextPieces):
         return "".join(value)
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def joined(value: Any) -> Any:
 
 
 def merged_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
-    """Return a list with more entries; one that goes on with the last one is merged into it."""
+    """Return a list with more entries. An entry that continues the last one is merged into it."""
     found = list(known)
     for piece in pieces:
         if found and goes_on(found[-1], piece):
@@ -62,7 +62,7 @@ def merged_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
 
 
 def goes_on(last: Any, piece: Any) -> bool:
-    """Return True if an entry is another piece of the one before it (OpenRouter's details)."""
+    """Return True if an entry continues the previous one (OpenRouter's reasoning details)."""
     if not (isinstance(last, dict) and isinstance(piece, dict)) or "index" not in piece:
         return False
     same = all(last.get(name) == piece.get(name) for name in ("index", "type"))
@@ -70,7 +70,7 @@ def goes_on(last: Any, piece: Any) -> bool:
 
 
 class FieldsSoFar:
-    """Unknown fields as far as they have come; of too many none is kept."""
+    """The unknown fields received so far. Beyond the size limit, all are dropped."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
@@ -78,12 +78,12 @@ class FieldsSoFar:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields, their texts whole."""
+        """The fields with complete texts."""
         found: dict[str, Any] = joined(self._fields)
         return found
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """Take in more of them."""
+        """Add fields."""
         if not fields:
             return
         self._size += len(repr(fields))
@@ -93,5 +93,5 @@ class FieldsSoFar:
             self._fields = merged(self._fields, storable_value(dict(fields)))
 
     def add_missing(self, fields: Mapping[str, Any]) -> None:
-        """Take in those that did not come yet."""
+        """Add fields that were not received before."""
         self.add({name: value for name, value in fields.items() if name not in self._fields})

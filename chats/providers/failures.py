@@ -1,4 +1,4 @@
-"""Maps error responses of providers to our codes; nothing of the raw response goes further."""
+"""Maps providers' error responses to our codes. The raw response is not passed on."""
 
 import json
 import math
@@ -7,16 +7,18 @@ from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from chats.providers.base import ErrorCode, ProviderError
 from chats.providers.overflow import find_overflow
 
-_QUOTA = (
+_QUOTA = gettext_noop(
     "The quota or credit at the model provider is used up. "
     "An operator needs to check the provider's account."
 )
-_REDIRECT = (
-    "The provider's address leads on to another address, which is not followed. "
-    "An operator needs to enter the final address."
+_REDIRECT = gettext_noop(
+    "The provider's address redirects to another address, and redirects are not followed. An "
+    "operator needs to enter the final address."
 )
 _BY_STATUS: dict[int, ErrorCode] = {
     401: "provider_auth",
@@ -42,14 +44,14 @@ _BY_TYPE: dict[str, ErrorCode] = {
     "timeout": "provider_timeout",
     "timeout_error": "provider_timeout",
 }
-# Responses to a request with tools for a model that takes none: Ollama, llama.cpp (two releases),
+# Errors for a request with tools to a model without tool support: Ollama, llama.cpp (two releases),
 # vLLM, OpenRouter, Groq.
 _NO_TOOLS = re.compile(
     r"does not support (?:tool|function call)|unsupported param: tools|tools param requires"
     r"|tool choice requires|support tool use|tool calling`? is not supported",
     re.IGNORECASE,
 )
-# Codes for a prompt or a reply that the filter of a server took: OpenAI and Azure, Alibaba (two),
+# Codes for a prompt or reply blocked by the server's filter: OpenAI and Azure, Alibaba (two),
 # Zhipu.
 _FILTER_CODES = frozenset(
     {
@@ -60,16 +62,16 @@ _FILTER_CODES = frozenset(
         "1301",
     }
 )
-# Anthropic has no code for either.
+# Anthropic has no code for either case.
 _FILTER_WORDS = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 _QUOTA_WORDS = re.compile(r"credit balance is too low", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
 def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
-    """Return the error behind a response that is not 2xx.
+    """Return the error of a response that is not 2xx.
 
-    `headers` is looked up by lower-case names.
+    `headers` is accessed by lower-case names.
     """
     error = _error_object(_loaded(body))
     codes = _codes(error)
@@ -90,7 +92,7 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
 
 
 def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
-    """Return the error behind an error event in a stream that had begun well."""
+    """Return the error of an error event within a stream."""
     error = _error_object(chunk)
     codes = _codes(error)
     overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))
@@ -122,7 +124,9 @@ def _loaded(body: str) -> object:
 
 
 def _error_object(answer: object) -> Mapping[str, Any]:
-    """Return the error in a response: under `error`, bare, or (Gemini) the first of a list."""
+    """Return the error object in a response: under `error`, at the top level, or first in a list
+    (Gemini).
+    """
     if isinstance(answer, list):
         answer = answer[0] if answer else None
     if not isinstance(answer, dict):
@@ -132,22 +136,22 @@ def _error_object(answer: object) -> Mapping[str, Any]:
 
 
 def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
-    """Tell whether a content filter answered; OpenRouter says so beside a plain 403."""
+    """Return True if a content filter answered. OpenRouter marks that in a plain 403."""
     metadata = error.get("metadata")
     is_flagged = isinstance(metadata, dict) and "flagged_input" in metadata
     return is_flagged or bool(_FILTER_CODES & set(codes))
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:
-    """Return the error's own codes, the most telling first."""
+    """Return the error's own codes, the most specific first."""
     return [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds the provider asks to wait.
+    """Return the time in seconds that the provider asks to wait.
 
-    They come in milliseconds (Azure, OpenAI), in seconds or as a date. A date is read against the
-    response's own Date, so no clock is needed here.
+    It is given in milliseconds (Azure, OpenAI), in seconds or as a date. A date is compared with
+    the response's Date header, so no clock is needed.
     """
     if millis := headers.get("retry-after-ms"):
         seconds = _number(millis)

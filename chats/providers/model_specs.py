@@ -1,4 +1,4 @@
-"""Stores the models of provider accounts, with their ledger events: their one writer."""
+"""Stores the models of provider accounts, with their ledger events. The only writer of models."""
 
 import re
 from collections.abc import Mapping
@@ -34,29 +34,31 @@ MODEL_FIELDS = (
     "enabled",
     "is_default",
 )
-# The fields that replies teach about a model's tokens, with their first values.
+# Fields learned from replies, with their initial values.
 LEARNED: dict[str, Any] = {
     "calibration": 1.0,
     "calibration_by_script": {},
     "calibration_samples": 0,
+    "calibration_samples_by_script": {},
 }
-# Models that a server lists but that do not chat; they are added switched off. Some embed texts.
+# Models that do not chat. They are added as disabled. Some of them create embeddings.
 _EMBEDS = re.compile(r"embed|minilm|\b(?:bge|gte|e5)[-_](?!.*rerank)", re.IGNORECASE)
 _NO_CHAT = re.compile(
     rf"{_EMBEDS.pattern}|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime",
     re.IGNORECASE,
 )
-# The small model has been taught no tools, and would write until its window is full.
+# The small model does not support tools, and would write until its window is full.
 SMALL_MODEL_VALUES = {"supports_tools": False, "max_output": 512}
 
 
 def save_model(
     *, model: ModelSpec, actor: str, now: datetime, forget_calibration: bool = False
 ) -> ModelSpec:
-    """Store a model, new or changed; a new default replaces the one before.
+    """Store a new or changed model.
 
-    What was learned about it stays, unless its calibration is to be forgotten: then counting begins
-    anew with our own numbers.
+    A new default replaces the previous one.
+
+    Learned calibration is kept, unless `forget_calibration` resets it to our own counts.
     """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
@@ -84,12 +86,14 @@ def add_models(
     actor: str,
     now: datetime,
 ) -> list[ModelSpec]:
-    """Store the models of an account that are not stored yet; call inside a transaction.
+    """Store the models of an account that are not stored yet.
 
-    `models`: their names and windows. Of those that are stored, an unknown window is filled in.
+    Call inside a transaction.
+
+    `models` maps names to windows. Stored models without a window get theirs.
     """
     known = {model.name: model for model in ModelSpec.objects.filter(provider=account.slug)}
-    # So small a model is for who chooses it.
+    # Such a small model must be chosen explicitly.
     is_small = bool(settings.SMALL_MODEL_URL) and account.base_url == settings.SMALL_MODEL_URL
     lacks_default = not is_small and not _has_real_default()
     added = []
@@ -113,7 +117,7 @@ def add_models(
 
 
 def next_default() -> ModelSpec | None:
-    """Return a usable model to be the default, one of a server before the demo's."""
+    """Return a usable model for the default, a server's before the demo model."""
     kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
     usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)
     ordered = sorted(usable, key=lambda model: (kinds[model.provider] == "demo", model.pk))
@@ -121,7 +125,7 @@ def next_default() -> ModelSpec | None:
 
 
 def _has_real_default() -> bool:
-    """Tell whether a default model is set that is not the demo's."""
+    """Return True if the default model is set and is not the demo model."""
     demo = ProviderAccount.objects.filter(kind="demo").values_list("slug", flat=True)
     return ModelSpec.objects.filter(is_default=True).exclude(provider__in=list(demo)).exists()
 
@@ -135,7 +139,7 @@ def _model_slug(account: ProviderAccount, name: str) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write prices as texts, because JSON has no decimals."""
+    """Convert prices to text, because JSON has no decimals."""
     return {
         name: str(value) if name.endswith("_price") and value is not None else value
         for name, value in values.items()

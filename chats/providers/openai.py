@@ -1,6 +1,8 @@
-"""Adapter to any server that speaks OpenAI's chat completions; the only user of that package.
+"""Adapter to servers with OpenAI's chat completions API.
 
-The package sends the request, through the product's one HTTP client; `reading` reads the response.
+The only user of that package.
+
+The package sends the request through the product's HTTP client. `reading` reads the response.
 """
 
 import asyncio
@@ -21,14 +23,14 @@ from chats.providers.wire import body_of
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """The options that a server turned out not to accept."""
+    """The options that a server turned out to accept."""
 
     takes_usage_option: bool = True
     limit_name: str = "max_tokens"
 
 
 class OpenAIProvider(HttpProvider):
-    """One account on one server. Belongs to the event loop it is first used in."""
+    """One account on one server. Bound to the event loop of its first use."""
 
     def __init__(
         self,
@@ -41,11 +43,11 @@ class OpenAIProvider(HttpProvider):
     ) -> None:
         super().__init__(timeouts)
         self._has_key = bool(api_key)
-        # Kept per model: one account may serve models of several generations.
+        # Per model, because one account may serve models of several generations.
         self._dialects: dict[str, _Dialect] = {}
         self._client = AsyncOpenAI(
             base_url=base_url,
-            # The package insists on a key; without one the header is left out below.
+            # The package requires a key. Without one, the header is removed below.
             api_key=api_key or "none",
             max_retries=0,
             http_client=guarded_client(
@@ -61,7 +63,7 @@ class OpenAIProvider(HttpProvider):
         return ReplyReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
-        """Send the request; once more for each option that the server turns out not to take."""
+        """Send the request, and once more for each option that the server does not accept."""
         while True:
             dialect = self._dialects.get(request.model, _Dialect())
             try:
@@ -80,10 +82,10 @@ class OpenAIProvider(HttpProvider):
                 self._dialects[request.model] = better
 
     async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:
-        """Send the request and return the response, its body unread.
+        """Send the request and return the response with its body unread.
 
-        By the package's plain `post`: its typed method walks through every argument of the
-        interface, given or not, value by value, and takes as long for it as for all the rest.
+        Uses the package's plain `post`: its typed method inspects all possible arguments, which
+        doubles the time.
         """
         body = body_of(
             request,
@@ -91,7 +93,7 @@ class OpenAIProvider(HttpProvider):
             takes_usage_option=dialect.takes_usage_option,
         )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
-        # As a stream even where one whole reply is asked for: its length is limited as it arrives.
+        # Streamed even for a whole reply, so that its length is limited as it arrives.
         stream = await self._client.post(
             "/chat/completions",
             body=body,
@@ -104,7 +106,7 @@ class OpenAIProvider(HttpProvider):
 
 
 def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
-    """Drop from the dialect what this refusal complains about; nothing if that is unknown."""
+    """Return the dialect without the option that the error names, or unchanged."""
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:

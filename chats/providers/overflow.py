@@ -1,9 +1,9 @@
 """Recognises provider errors that mean "the prompt is too long for this model".
 
-No two providers agree on a status, a code or a sentence, so this is a table. A plain rate limit is
-no overflow: it passes by waiting, an overflow never does. The two meet in a limit of tokens per
-minute that one request alone is larger than; that one is an overflow, and the numbers tell. Ideas
-from the overflow table of pi-mono (packages/ai/src/utils/overflow.ts).
+Providers share no status, code or sentence, so this is a table. A plain rate limit is no overflow,
+because waiting resolves it. A per-minute token limit below the size of a single request is an
+overflow; the numbers show which one it is. Ideas from the overflow table of pi-mono
+(packages/ai/src/utils/overflow.ts).
 """
 
 import re
@@ -23,7 +23,7 @@ _PER_MINUTE = re.compile(
     r"per min(?:ute)?\b.{0,20}?Limit:? (?P<limit>[\d,]+).*?Requested:? (?P<actual>[\d,]+)",
     re.IGNORECASE | re.DOTALL,
 )
-# The providers' sentences, with the groups `limit` and `actual` where they name tokens.
+# The providers' sentences, with the groups `limit` and `actual` for token numbers.
 _SENTENCES = (
     (
         "openai azure vllm deepseek openrouter deepinfra",
@@ -84,7 +84,7 @@ _SENTENCES = (
     ("dashscope", r"Range of input length should be \[1, (?P<limit>N)\]"),
 )
 LONGEST_NUMBER = 10
-# N stands for a number of tokens, with or without separators.
+# N is a number of tokens, with or without separators.
 PATTERNS = tuple(
     (provider, re.compile(re.sub(r"\bN\b", r"\\d[\\d,]*", sentence), re.IGNORECASE | re.DOTALL))
     for provider, sentence in _SENTENCES
@@ -93,17 +93,17 @@ PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The tokens an overflow error named: what the model takes, and what the request had."""
+    """The tokens in an overflow error: the model's limit, and the size of the request."""
 
     limit: int | None = None
     actual: int | None = None
 
 
 def find_overflow(*, status: int | None, codes: Collection[str], body: str) -> Overflow | None:
-    """Return the overflow an error stands for, or None for any other error.
+    """Return the overflow of an error, or None for any other error.
 
-    `codes` are the error's own codes (code, type), lower case; `body` is the raw response, so that
-    sentences which routers wrap are found too. `status` is None for an error within a stream.
+    `codes` are the error's own codes (code, type) in lower case. `body` is the raw response, so
+    that sentences wrapped by routers are found too. `status` is None for an error within a stream.
     """
     if named := _PER_MINUTE.search(body):
         found = _numbers(named)
@@ -123,5 +123,5 @@ def _numbers(match: re.Match[str]) -> Overflow:
 
 def _tokens(text: str | None) -> int | None:
     digits = (text or "").replace(",", "")
-    # A longer number is none of tokens, and could not be stored.
+    # A longer number is not a token count, and could not be stored.
     return int(digits) if 0 < len(digits) < LONGEST_NUMBER else None

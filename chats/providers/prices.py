@@ -1,44 +1,46 @@
-"""Sets the prices of a server's models as people type them."""
+"""Sets the prices of a server's models from typed text."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
 from django.db import transaction
+from django.utils.functional import Promise
+from django.utils.translation import gettext_noop, pgettext_lazy
 
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.providers.model_specs import save_model
 from contextpolicy.models import ModelSpec
 
-# The columns of prices, with what each is of.
-PRICES: Mapping[str, str] = {
-    "input_price": "Input",
-    "cached_price": "Cached input",
-    "written_price": "Written to the cache",
-    "output_price": "Output",
+# The price columns with their labels.
+PRICES: Mapping[str, Promise] = {
+    "input_price": pgettext_lazy("price", "Input"),
+    "cached_price": pgettext_lazy("price", "Cached input"),
+    "written_price": pgettext_lazy("price", "Cache write"),
+    "output_price": pgettext_lazy("price", "Output"),
 }
 MOST = Decimal(1_000_000)
 CURRENCY_LENGTH = 8
 
 
 class PriceNotRead(Refusal):
-    """A price is no number that could be one."""
+    """A price is not a valid number."""
 
     code = "invalid_price"
     status = 422
-    sentence = (
-        "The price “{typed}” of {model} cannot be read. Write a number from 0 to 999,999 with a"
-        " point and at most six decimals, or leave it empty: then what it costs is unknown."
+    sentence = gettext_noop(
+        "The price “{typed}” of {model} is not valid. Enter a number from 0 to 999,999 with a "
+        "point and up to six decimals, or leave it empty if the price is unknown."
     )
 
 
 class CurrencyNotRead(Refusal):
-    """A currency is too long, or has what no currency has."""
+    """A currency is too long or contains invalid characters."""
 
     code = "invalid_currency"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "A currency has at most {limit} letters or signs, like USD or €, and no spaces. Shorten it."
     )
 
@@ -50,9 +52,11 @@ def set_prices(
     actor: str,
     now: datetime,
 ) -> int:
-    """Store the prices of an account's models, given as texts by slug; return how many changed.
+    """Store the prices of an account's models, given as text by slug.
 
-    Columns that are not given stay. Raises `PriceNotRead` and `CurrencyNotRead`; then none is
+    Return the number changed.
+
+    Missing columns stay unchanged. Raises `PriceNotRead` and `CurrencyNotRead`; then nothing is
     stored.
     """
     changed = 0
@@ -74,7 +78,7 @@ def set_prices(
 
 
 def price_of(text: str, *, model: ModelSpec) -> Decimal | None:
-    """Return a price; None for an empty text. Raises `PriceNotRead`."""
+    """Return a price, or None for empty text. Raises `PriceNotRead`."""
     typed = text.strip()
     if not typed:
         return None
@@ -88,7 +92,7 @@ def price_of(text: str, *, model: ModelSpec) -> Decimal | None:
 
 
 def currency_of(text: str) -> str:
-    """Return a currency, which may be empty. Raises `CurrencyNotRead`."""
+    """Return a currency, possibly empty. Raises `CurrencyNotRead`."""
     typed = text.strip()
     if len(typed) > CURRENCY_LENGTH or not typed.isprintable() or " " in typed:
         raise CurrencyNotRead(limit=CURRENCY_LENGTH)

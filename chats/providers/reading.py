@@ -1,7 +1,7 @@
-"""Reads the response to a model call: its deadlines, its payloads, its events.
+"""Reads the response to a model call: deadlines, payloads, events.
 
-Alike for every adapter that speaks HTTP. The bytes are read here and not by the vendors' packages:
-that costs an eighth of their typed chunks, and lets every fault of a real server be told apart.
+Shared by all HTTP adapters. The bytes are read here instead of by the vendors' packages: this takes
+an eighth of the time of their typed chunks, and distinguishes all faults of real servers.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
 import httpx2
+from django.utils.translation import gettext_noop
 
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest, Timeouts
@@ -19,18 +20,19 @@ from chats.providers.sse import BodyParser, LineTooLong
 from chats.providers.stream_end import StreamEnd
 from chats.providers.transport import ResponseBody
 
-# After the last event the connection is read to its end, to be used again; but not waited for.
+# After the last event, the connection is read to its end so that it can be reused, for at most this
+# many seconds.
 DRAIN_SECONDS = 0.25
-# Between a finish reason behind the text and the end, for servers that never send the end.
+# Wait after a finish reason that follows the text, for servers that never send an end mark.
 AFTER_FINISH_SECONDS = 5.0
-_ADDRESS_REFUSED = (
+_ADDRESS_REFUSED = gettext_noop(
     "The provider's address is not allowed on this instance. "
     "An operator needs to check the provider's address."
 )
 
 
 class ReplyParser(Protocol):
-    """Reads one reply, payload by payload, as our events; `end` follows how far it has come."""
+    """Parses one reply, payload by payload. `end` tracks its progress."""
 
     end: StreamEnd
 
@@ -39,12 +41,12 @@ class ReplyParser(Protocol):
         ...
 
     def finish(self) -> Iterator[ProviderEvent]:
-        """Yield what is left when the stream is over. Raises ProviderError."""
+        """Yield the remaining events at the end of the stream. Raises ProviderError."""
         ...
 
 
 class HttpProvider(ABC):
-    """An adapter over HTTP: opens the call in its own way, and reads it as all do."""
+    """Base of the HTTP adapters: subclasses open the call, this class reads the response."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
@@ -72,16 +74,16 @@ class HttpProvider(ABC):
 
     @abstractmethod
     def _reader(self) -> ReplyParser:
-        """Return the reader of one reply."""
+        """Return a parser for one reply."""
 
     @abstractmethod
     async def _open(self, request: ProviderRequest, deadlines: "Deadlines") -> httpx2.Response:
-        """Send the request; return the response to it, unread. Raises ProviderError."""
+        """Send the request and return the response with its body unread. Raises ProviderError."""
 
 
 @contextmanager
 def in_our_words() -> Iterator[None]:
-    """Turn a call that took too long, or whose address is refused, into a ProviderError."""
+    """Convert timeouts and refused addresses to ProviderError."""
     try:
         yield
     except TimeoutError:
@@ -99,17 +101,20 @@ class Deadlines:
         self._timeouts = timeouts
         self._is_streamed = is_streamed
         self._start = asyncio.get_running_loop().time()
-        # Of a reply that seems to be over: its state, and the end of waiting for more. Bytes that
-        # say nothing, such as comments, do not move it.
+        # For a reply that appears complete: its state, and the deadline for more. Bytes without
+        # content, such as comments, do not extend it.
         self._last: tuple[str, float] = ("", 0.0)
 
     def opening(self) -> float:
-        """Return the deadline for the response to begin; a whole reply begins when complete."""
+        """Return the deadline for the response to start.
+
+        A whole reply starts when it is complete.
+        """
         wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
         return self._start + min(wait, self._timeouts.total)
 
     def reading(self, end: StreamEnd) -> float:
-        """Return the deadline for the next bytes, by how far the reply has come."""
+        """Return the deadline for the next bytes, depending on the reply's progress."""
         if end.is_marked:
             return self._once("marked", DRAIN_SECONDS)
         if end.is_separate:
@@ -123,23 +128,23 @@ class Deadlines:
         return min(now + self._timeouts.gap, self._start + self._timeouts.total)
 
     def _once(self, state: str, seconds: float) -> float:
-        """Return the deadline of a state, counted from its beginning."""
+        """Return the deadline of a state, counted from its start."""
         if self._last[0] != state:
             self._last = (state, asyncio.get_running_loop().time() + seconds)
         return self._last[1]
 
 
 class PayloadReader:
-    """The payloads of one response, whether it is an event stream or one JSON object."""
+    """The payloads of one response, either an event stream or a JSON object."""
 
     def __init__(
         self, response: httpx2.Response, reader: ReplyParser, deadlines: Deadlines
     ) -> None:
-        # As sent: the transport takes no compressed response, so there is nothing to decode.
+        # Not decoded: the transport accepts no compressed response.
         self._body: ResponseBody = response.extensions["body"]
         self._reader = reader
         self._deadlines = deadlines
-        # One timer for the whole response: one for each token would cost as much as its reading.
+        # One timer per response: a timer per token would cost as much as parsing it.
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = math.inf
         self._is_waiting = False
@@ -147,7 +152,7 @@ class PayloadReader:
         self._is_over = False
 
     async def payloads(self) -> list[bytes] | None:
-        """Return what arrived next, None at the end. Raises ProviderError if that is none."""
+        """Return the payloads that arrived next, or None at the end. Raises ProviderError."""
         try:
             return await self._next()
         except ProviderError as error:
@@ -172,7 +177,7 @@ class PayloadReader:
             self._is_waiting = False
 
     def close(self) -> None:
-        """Stop the clock."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -181,7 +186,7 @@ class PayloadReader:
         self._timer = asyncio.get_running_loop().call_at(self._deadline, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        """Give up when the timer ran out, unless something arrived since it was set."""
+        """Fail with a timeout when the timer expires, unless data arrived since it was set."""
         self._timer = None
         if asyncio.get_running_loop().time() < self._deadline:
             self._set_timer()

@@ -1,4 +1,4 @@
-"""Makes the provider of an account, one per worker process and event loop."""
+"""Creates the provider of an account, one per worker process and event loop."""
 
 import asyncio
 import importlib
@@ -20,8 +20,8 @@ from chats.providers.base import (
 from chats.providers.demo import DemoProvider
 from chats.providers.kinds import Kind
 
-# Imported by name when the first account of the kind is used: the openai package costs 0.7 s and
-# 30 MB, which the web process, that needs this module too, never spends.
+# Imported at first use: the openai package takes 0.7 s and 30 MB, and the web process imports this
+# module but not the package.
 _ADAPTERS = {
     "openai": ("chats.providers.openai", "OpenAIProvider"),
     "anthropic": ("chats.providers.anthropic", "AnthropicProvider"),
@@ -30,20 +30,23 @@ _ADAPTERS = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccountValue:
-    """The address and key of a model server; the key is in the clear, so it is never printed."""
+    """The address and key of a model server.
+
+    The key is plain text, so it is excluded from `repr`.
+    """
 
     slug: str
     kind: Kind
     base_url: str
     api_key: str = field(repr=False)
     name: str = ""
-    # A private server that may be asked to read prompts ahead.
+    # A private server that accepts cache warm-ups.
     warms_up: bool = False
 
 
 _Key = tuple[ProviderAccountValue, Timeouts]
-# Connections belong to the loop that opened them. A provider whose account changed is no longer
-# found here and ends with its last reply.
+# Connections belong to the loop that opened them. The provider of a changed account is not returned
+# any more and ends with its last reply.
 _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] = WeakKeyDictionary()
 
 
@@ -60,20 +63,23 @@ def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
 
 
 def load_adapters(used: Collection[str]) -> None:
-    """Import what calls to servers of these kinds need: during that second a loop stands still."""
+    """Import the adapters for these kinds.
+
+    Takes about a second, which would block a running loop.
+    """
     for kind, (module, _) in _ADAPTERS.items():
         if kind in used and kinds.is_installed(kind):
             importlib.import_module(module)
 
 
 async def aclose_all() -> None:
-    """Close every provider of the running loop."""
+    """Close all providers of the running loop."""
     for provider in _providers.pop(asyncio.get_running_loop(), {}).values():
         await provider.aclose()
 
 
 class Uninstalled:
-    """Stands for an adapter whose package is not installed: every call fails and says so."""
+    """Replaces an adapter whose package is not installed: each call fails with that error."""
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
         """Yield nothing. Raises ProviderError."""
@@ -103,7 +109,7 @@ def _server(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
 
 
 def _demo(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
-    del account, timeouts  # the demo model reaches nothing and waits for nobody
+    del account, timeouts  # the demo model makes no calls and has no timeouts
     return DemoProvider(token_delay=settings.DEMO_TOKEN_DELAY)
 
 

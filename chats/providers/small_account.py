@@ -1,4 +1,4 @@
-"""The account of the small model that the launcher runs beside the rest."""
+"""The account of the small model that the launcher runs."""
 
 from datetime import datetime
 
@@ -7,24 +7,24 @@ from django.conf import settings
 from chats.models import ProviderAccount
 from chats.providers.accounts import save_account
 
-# It is made with this name, and found by the slug of it.
+# Accounts are created with this name and found by its slug.
 NAME = "Small model"
 _SLUG = r"^small-model(-\d+)?$"
 
 
 def offer() -> str:
-    """Return the address of the small model that runs here and is not connected yet, or nothing.
+    """Return the address of the local small model if it is not connected yet, or an empty string.
 
-    It is not asked: whoever opens the page right after the start would not be offered it.
+    The server is not called: right after the start it may not answer yet.
     """
     url: str = settings.SMALL_MODEL_URL
     return "" if ProviderAccount.objects.filter(base_url=url).exists() else url
 
 
 def follow(*, now: datetime) -> bool:
-    """Let the account of the small model follow it to the port that it has since this start.
+    """Update the small model's account to the port of this start.
 
-    Returns whether it is connected and does not run.
+    Returns True if the account exists and the model does not run.
     """
     url: str = settings.SMALL_MODEL_URL
     connected = ProviderAccount.objects.filter(

@@ -1,8 +1,8 @@
-"""Parses server-sent events from raw bytes, wherever the network cut them.
+"""Parses server-sent events from raw bytes, split at any position.
 
-Follows the parsing rules of the HTML standard, section "Server-sent events": LF, CR and CRLF end a
-line, a byte order mark and comments are skipped, several data lines are one event. Only the data is
-kept; names, ids and retry times mean nothing to a model reply.
+Follows the HTML standard, section "Server-sent events": LF, CR and CRLF end a line, a byte order
+mark and comments are skipped, several data lines form one event. Only data is returned; names, ids
+and retry times have no meaning in a model's reply.
 """
 
 import json
@@ -10,7 +10,7 @@ import re
 
 from chats.ground.texts import storable
 
-# A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
+# Limit of a whole reply (not streamed). A stream is limited per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -18,17 +18,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class LineTooLong(Exception):
-    """One line, or the data of one event, is longer than the limit in bytes."""
+    """A line, or the data of one event, exceeds the limit in bytes."""
 
 
 class EventParser:
-    """Takes bytes as they arrive and returns the data of every event that is complete."""
+    """Accepts bytes as they arrive and returns the data of each complete event."""
 
     def __init__(self, *, max_line: int = MAX_LINE, takes_json_lines: bool = False) -> None:
         self._max_line = max_line
-        # A line that begins as an object is an event, although it does not say `data:`.
+        # A line that starts as a JSON object is an event, even without `data:`.
         self._takes_json_lines = takes_json_lines
-        # Pieces, not one growing string: a long line in small pieces costs linear time.
+        # A list of pieces, so that a long line in small pieces takes linear time.
         self._pieces: list[bytes] = []
         self._size = 0
         self._data: list[bytes] = []
@@ -53,7 +53,7 @@ class EventParser:
         return events
 
     def close(self) -> list[bytes]:
-        """Return the data of a last event that no blank line ended; some servers leave it out."""
+        """Return the data of a last event without the blank line that some servers leave out."""
         return self._take_line() + self._dispatch()
 
     def _grow(self, piece: bytes) -> None:
@@ -89,10 +89,10 @@ class EventParser:
 
 
 class BodyParser:
-    """Takes the body of a response to a model call, and returns its payloads.
+    """Accepts the body of a response to a model call, and returns its payloads.
 
-    The first bytes decide what it is, because servers label both kinds with either content type:
-    one JSON document, lines of JSON, or server-sent events.
+    The first bytes decide the format, because servers label it with either content type: one JSON
+    document, JSON lines, or server-sent events.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class BodyParser:
                 return []
             begin = self._start.removeprefix(_BOM).lstrip()
             if not begin:
-                # Blank lines that keep a connection open until the reply is there.
+                # Blank lines keep a connection open until the reply starts.
                 self._start = self._start[: len(_BOM)]
                 return []
             self._parser = _Documents() if begin[:1] in b"{[" else EventParser()
@@ -115,17 +115,17 @@ class BodyParser:
         return self._parser.feed(chunk)
 
     def close(self) -> list[bytes]:
-        """Return what is left at the end of the body. Raises LineTooLong."""
+        """Return the remaining payloads at the end of the body. Raises LineTooLong."""
         return self._parser.close() if self._parser is not None else []
 
 
 class _Documents:
-    """Takes a body that begins as JSON: one document, or one a line; events may follow it."""
+    """Accepts a body that starts as JSON: one document, or one per line. Events may follow."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
-        # Set once the first line turned out to be a document of its own.
+        # Set once the first line is found to be a complete document.
         self._lines: EventParser | None = None
         self._has_line = False
 
@@ -154,7 +154,7 @@ class _Documents:
             text = body.decode()
             _, end = json.JSONDecoder().raw_decode(text)
         except (ValueError, RecursionError):
-            # The reader of the payload says what is wrong with it.
+            # The caller's parser reports the error.
             return [body]
         rest = EventParser(takes_json_lines=True)
         return [text[:end].encode(), *rest.feed(text[end:].encode()), *rest.close()]
@@ -169,17 +169,17 @@ def _is_json(line: bytes) -> bool:
 
 
 class TextJoiner:
-    """Makes the text of deltas storable, whole characters only.
+    """Makes delta texts storable, in whole characters.
 
-    Some servers cut an emoji into two JSON escapes in two events: the first half waits for the
-    second. A half that stays alone, and NUL (which PostgreSQL cannot store), become U+FFFD.
+    Some servers split an emoji into two JSON escapes in two events. The first half is held back
+    until the second arrives. A single half, and NUL (which PostgreSQL cannot store), become U+FFFD.
     """
 
     def __init__(self) -> None:
         self._half = ""
 
     def push(self, text: str) -> str:
-        """Return `text` with what was held back before it, without a last half of a pair."""
+        """Return the held-back half and `text`, without a trailing half of a surrogate pair."""
         text = self._half + text
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -187,6 +187,6 @@ class TextJoiner:
         return storable(text)
 
     def flush(self) -> str:
-        """Return what is left at the end of the stream."""
+        """Return the remaining text at the end of the stream."""
         half, self._half = self._half, ""
         return storable(half)

@@ -1,14 +1,14 @@
-"""Decides when a streamed reply is over and whether it is complete: the only place that does.
+"""Decides when a streamed reply has ended and whether it is complete.
 
-Servers differ. Most send a finish reason with or after the last text and then an end mark
-(`[DONE]`, `message_stop`). Some send a finish reason with every chunk, an empty or unknown one, or
-none; some never send the mark; some report an error after the finish reason. The rules:
+Servers differ. Most send a finish reason with or after the last text, and then an end mark
+(`[DONE]`, `message_stop`). Some send a finish reason with each chunk, an empty or unknown one, or
+none. Some never send the mark. Some report an error after the finish reason. The rules:
 
-1. A finish reason holds until more output follows it. It does not end the reply by itself.
-2. The end mark ends the reply. Without a finish reason the reply is complete if it has output.
+1. A finish reason holds until more output follows it. It does not end the reply.
+2. The end mark ends the reply. Without a finish reason, the reply is complete if it has output.
 3. A connection that closes properly ends the reply. It is complete if a finish reason holds.
 4. A connection that stays open but silent ends the reply if a finish reason holds. It never does
-   for a server that sent output after a finish reason, because there the reason means nothing.
+   for a server that sent output after a finish reason, because its reasons are unreliable.
 5. A connection that breaks before the end mark leaves the reply incomplete.
 
 `docs/servers.md` lists what each family of servers sends.
@@ -35,7 +35,7 @@ _REASONS: dict[str, FinishReason] = {
     "function_call": "tool_calls",
     "refusal": "refusal",
 }
-# The server gave up: the reply is incomplete even if the end mark follows.
+# The server aborted: the reply is incomplete even if the end mark follows.
 _BROKEN_OFF = frozenset(
     {
         "abort",
@@ -52,26 +52,26 @@ _BROKEN_OFF = frozenset(
         "unexpected_tool_call",
     }
 )
-# Written as a text where the value null is meant.
+# Texts that some servers send instead of null.
 _NO_REASON = frozenset({"", "null", "none"})
 
 
 class StreamEnd:
-    """Follows one reply: which chunks had output, the finish reason, the end mark."""
+    """Tracks one reply: which chunks had output, the finish reason, the end mark."""
 
     def __init__(self) -> None:
         self.has_output = False
-        # The end mark came.
+        # The end mark arrived.
         self.is_marked = False
-        # The finish reason that holds, in lower case; empty if there is none.
+        # The current finish reason, in lower case. Empty without one.
         self.reason = ""
-        # The reason came in a chunk of its own, behind text.
+        # The reason arrived in a separate chunk after text.
         self._is_separate = False
         # Output followed a finish reason.
         self._is_unreliable = False
 
     def note_chunk(self, *, has_output: bool, reason: object = None) -> None:
-        """Take in one chunk: whether it brought output, and its finish reason."""
+        """Process one chunk: whether it had output, and its finish reason."""
         said = reason.strip().lower() if isinstance(reason, str) else ""
         said = "" if said in _NO_REASON else said
         if has_output:
@@ -84,28 +84,29 @@ class StreamEnd:
         self.has_output = self.has_output or has_output
 
     def note_mark(self) -> None:
-        """Take in the end mark."""
+        """Process the end mark."""
         self.is_marked = True
 
     @property
     def is_finished(self) -> bool:
-        """True if a finish reason holds and this server's finish reasons can be relied on."""
+        """True if a finish reason holds and this server's reasons are reliable."""
         return bool(self.reason) and not self._is_unreliable
 
     @property
     def is_separate(self) -> bool:
-        """True if the finish reason came in a chunk of its own: no more text is expected."""
+        """True if the finish reason arrived in a separate chunk: no more text is expected."""
         return self.is_finished and self._is_separate
 
     def ends_with(self, error: ProviderError) -> bool:
-        """Return True if the reply ended although reading it on failed with this error."""
+        """Return True if the reply had already ended when reading failed with this error."""
         return self.is_marked or (self.is_finished and error.code == "provider_timeout")
 
     def finish_reason(self, *, has_calls: bool = False) -> FinishReason:
-        """Return why the reply ended; "none" if it is incomplete.
+        """Return why the reply ended.
 
-        To be asked once the stream is over. Ollama and Gemini say "stop" although tools are to be
-        called.
+        "none" if it is incomplete.
+
+        Call it after the stream has ended. Ollama and Gemini report "stop" even with tool calls.
         """
         found = _REASONS.get(self.reason, "none")
         is_ended = self.is_marked and self.has_output and self.reason not in _BROKEN_OFF

@@ -1,7 +1,7 @@
-"""Tells thoughts from text where a server leaves them in the text, between `<think>` tags.
+"""Separates thinking from text if a server leaves it in the text, between `<think>` tags.
 
-Servers without a parser for a reasoning model do so. The tags count only at the beginning of a
-reply; they arrive cut anywhere.
+Servers without a parser for a reasoning model do that. Tags count only at the start of a reply, and
+may be split anywhere.
 """
 
 import re
@@ -9,9 +9,9 @@ from typing import Literal
 
 Kind = Literal["text", "reasoning"]
 _NAMES = ("think", "thinking", "thought", "reasoning", "analysis")
-# Each opening tag with the one that closes it.
+# Opening tags with their closing tags.
 _TAGS = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[think]": "[/think]"}
-# A closing tag at the beginning or the end of its line, as servers leave it.
+# A closing tag at the start or end of its line.
 _CLOSING = re.compile(
     rf"^[ \t]*</(?:{'|'.join(_NAMES)})>|</(?:{'|'.join(_NAMES)})>(?=[ \t]*$)",
     re.IGNORECASE | re.MULTILINE,
@@ -21,10 +21,10 @@ _OPENING = re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
 
 
 def split_unopened(text: str) -> tuple[str, str] | None:
-    """Split a whole reply whose thoughts lack the opening tag into thoughts and answer.
+    """Split a whole reply whose thinking lacks the opening tag into thinking and answer.
 
-    Some chat templates write that tag at the end of the prompt, so the reply has only the closing
-    one. None if there is no such tag, or if it is in code or closes a tag of the text.
+    Some chat templates put that tag at the end of the prompt, so the reply has only the closing
+    one. None without such a tag, or if it is inside code or closes a tag in the text.
     """
     closing = _CLOSING.search(text)
     if closing is None:
@@ -37,7 +37,7 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
 
 class ThinkTags:
-    """The text of one reply as it arrives, told apart."""
+    """Separates the text of one reply as it arrives."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -46,7 +46,7 @@ class ThinkTags:
         self._has_thoughts = False
 
     def push(self, piece: str) -> list[tuple[Kind, str]]:
-        """Return what of the reply is known to be text or thoughts by now."""
+        """Return the parts that are known to be text or thinking so far."""
         if self._state == "text":
             return [("text", piece)]
         self._held += piece
@@ -60,7 +60,7 @@ class ThinkTags:
         return [(kind, text) for kind, text in found if text]
 
     def flush(self) -> list[tuple[Kind, str]]:
-        """Return what is left at the end of the reply."""
+        """Return the remaining parts at the end of the reply."""
         held, self._held = self._held, ""
         kind: Kind = "reasoning" if self._state == "inside" else "text"
         return [(kind, held)] if held and self._state != "after" else []
@@ -88,10 +88,10 @@ class ThinkTags:
             self._held = self._held[place + len(self._closing) :]
             self._state = "after"
             return [("reasoning", thoughts)]
-        # The end may be the beginning of the closing tag.
+        # The end may be the start of the closing tag.
         sizes = range(min(len(self._closing) - 1, len(lower)), 0, -1)
         kept = next((n for n in sizes if lower.endswith(self._closing[:n])), 0)
-        # Line ends before it are no part of the thoughts.
+        # Line ends before the tag are not part of the thinking.
         thoughts = self._held[: len(self._held) - kept].rstrip("\n")
         self._held = self._held[len(thoughts) :]
         return [("reasoning", thoughts)]

@@ -1,8 +1,8 @@
-"""Puts the tool calls of a reply together from the pieces that servers send.
+"""Assembles the tool calls of a reply from the pieces that servers send.
 
-The pieces of one call have the same index, and the first has the id and the name. Servers bend
-that: they repeat the id and the name with each piece, make up a new id for each piece, number all
-parallel calls 0, leave out index or id, or send a complete call twice.
+The pieces of a call have the same index, and the first has the id and the name. Servers deviate:
+they repeat the id and name in each piece, use a new id for each piece, number all parallel calls 0,
+omit index or id, or send a complete call twice.
 """
 
 import json
@@ -19,11 +19,11 @@ from contextpolicy.engine.extras import unknown_of_call
 
 @dataclass(slots=True)
 class _PartialCall:
-    """One call as far as it has come."""
+    """One call as received so far."""
 
     slot: int
     call_id: str
-    # As the server gave it; empty if it gave none.
+    # The server's id. Empty if it sent none.
     given_id: str
     name: str = ""
     joiner: TextJoiner = field(default_factory=TextJoiner)
@@ -36,13 +36,13 @@ class _PartialCall:
 
     @property
     def is_whole(self) -> bool:
-        """True if the arguments are a complete JSON object: nothing can follow them."""
+        """True if the arguments are a complete JSON object, so that nothing can follow."""
         text = "".join(self.pieces).strip()
         return text.endswith("}") and is_object(text)
 
 
 class ToolCalls:
-    """The tool calls of one reply, each with a place and an id of its own."""
+    """The tool calls of one reply, each with a distinct position and id."""
 
     def __init__(self) -> None:
         self._calls: list[_PartialCall] = []
@@ -54,13 +54,13 @@ class ToolCalls:
         return bool(self._calls)
 
     def extras(self) -> Iterator[ExtraFields]:
-        """Yield the unknown fields of each call that has some."""
+        """Yield the unknown fields of each call that has any."""
         for call in self._calls:
             if fields := call.unknown.fields:
                 yield ExtraFields(call.slot, fields)
 
     def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
-        """Return what a piece adds to its call; None if that is nothing."""
+        """Return a piece's addition to its call. None if it adds nothing."""
         function = piece.get("function")
         function = function if isinstance(function, dict) else {}
         name, given_id = _text(function.get("name")), _text(piece.get("id"))
@@ -75,7 +75,7 @@ class ToolCalls:
         if call is None or is_new:
             call = self._begin(index, given_id)
         elif said.lstrip().startswith("{") and call.is_whole:
-            # The complete call once more.
+            # A repetition of the complete call.
             return None
         call.unknown.add(unknown_of_call(piece))
         return _grown(call, name=name, arguments=said, is_new=is_new)
@@ -98,10 +98,10 @@ def is_object(text: str) -> bool:
 
 
 def _begins_anew(call: _PartialCall, *, given_id: str, name: str) -> bool:
-    """Return True if a piece at the index of a call belongs to another one.
+    """Return True if a piece with the index of a call starts another call.
 
-    It has to have a name and another id, or no id at all; the call before it has to be whole, or
-    still without arguments and of another name.
+    It must have a name and a different id, or no id. The previous call must be complete, or have
+    another name and no arguments yet.
     """
     if not name or (given_id and given_id == call.given_id):
         return False

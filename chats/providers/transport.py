@@ -1,9 +1,9 @@
-"""Makes the one HTTP client of the product: it goes where the address guard allows, nowhere else.
+"""The product's HTTP client, limited to the addresses that the guard allows.
 
-The client is httpx2's, on which the vendors' packages are built. Its connections are aiohttp's,
-whose parser is written in C: a token costs half of what it does over httpx2's own. Ours is the
-guard, which stands where aiohttp asks for addresses, and the bounds of a response: header size, no
-compression, short error bodies. A failed connection is a ProviderError from here on.
+The client is httpx2's, like that of the vendors' packages. Its connections are aiohttp's, whose
+parser is written in C and takes half the time per token of httpx2's. This module adds the guard, as
+aiohttp's resolver, and limits for responses: header size, no compression, short error bodies.
+Connection failures become ProviderError here.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 import aiohttp
 import httpx2
 from aiohttp.abc import AbstractResolver, ResolveResult
+from django.utils.translation import gettext_noop
 from yarl import URL
 
 from chats.providers.address import check_addresses
@@ -24,8 +25,8 @@ from chats.providers.base import ProviderError
 
 MAX_HEADERS = 32 * 1024
 MAX_ERROR_BODY = 64 * 1024
-# The headers that go upstream, besides those that aiohttp needs (Host, Content-Length). All others
-# (platform details, headers that the environment could add for another provider) stay here.
+# Headers that are sent, in addition to those that aiohttp needs (Host, Content-Length). All others
+# are dropped, such as platform details and headers that the environment adds for another provider.
 _SENT_HEADERS = frozenset(
     {
         "accept",
@@ -38,7 +39,7 @@ _SENT_HEADERS = frozenset(
         "webhook-timestamp",
     }
 )
-_CERTIFICATE_REFUSED = (
+_CERTIFICATE_REFUSED = gettext_noop(
     "The provider's certificate is not valid, so nothing was sent to it. "
     "An operator needs to check the provider's address and its certificate."
 )
@@ -48,7 +49,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """Return every address of a host, by the system's resolver. Raises ProviderError."""
+    """Return all addresses of a host from the system's resolver. Raises ProviderError."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -62,11 +63,11 @@ def guarded_client(
 ) -> httpx2.AsyncClient:
     """Return a client whose calls raise AddressRefused and ProviderError.
 
-    Its caller times the wait for a response.
+    The caller limits the time to wait for a response.
     """
     return httpx2.AsyncClient(
         transport=GuardedTransport(allowed_private=allowed_private, resolve=resolve),
-        # A proxy of the environment would resolve names by itself.
+        # A proxy from the environment would resolve names on its side.
         trust_env=False,
         timeout=httpx2.Timeout(None, connect=connect_seconds),
     )
@@ -75,7 +76,7 @@ def guarded_client(
 async def post(client: Client, url: str, *, body: str, headers: Mapping[str, str]) -> int:
     """Send a body and return the status of the response, which is not read.
 
-    Raises AddressRefused and ProviderError. Its caller times the wait.
+    Raises AddressRefused and ProviderError. The caller limits the time.
     """
     try:
         async with client.stream(
@@ -91,7 +92,7 @@ async def ask(
 ) -> tuple[int, Mapping[str, str], bytes]:
     """Send a body and return status, headers and body of the response, of at most `most` bytes.
 
-    Raises AddressRefused and ProviderError. Its caller times the wait.
+    Raises AddressRefused and ProviderError. The caller limits the time.
     """
     try:
         async with client.stream("POST", url, content=body, headers=dict(headers)) as response:
@@ -106,7 +107,7 @@ async def ask(
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends to judged addresses only. Belongs to the loop it is first used in."""
+    """Connects to checked addresses only. Bound to the event loop of its first use."""
 
     def __init__(
         self, *, allowed_private: Collection[str], resolve: Resolver = resolve_host
@@ -115,10 +116,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request as it stands: no redirect is followed, no cookie kept.
+        """Send one request unchanged.
 
-        The response has the SHA-256 of the body that was sent, as `sent`.
-        Raises AddressRefused and ProviderError.
+        Follows no redirects and stores no cookies.
+
+        The response has the SHA-256 of the body that was sent, as `sent`. Raises AddressRefused and
+        ProviderError.
         """
         url = URL(str(request.url), encoded=True)
         await self._guard.judge(url)
@@ -158,8 +161,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    # The worker limits the calls at once; a limit here would only make calls wait
-                    # for each other until their time is up.
+                    # The worker limits concurrent calls. A limit here would only make calls wait
+                    # until their timeout.
                     limit=0,
                     resolver=self._guard,
                     use_dns_cache=False,
@@ -173,24 +176,25 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The body of a response, as its bytes arrive; of an error response only the beginning.
+    """The body of a response as it arrives.
 
-    `read` is for callers that read token after token: `httpx2.Response` wraps four generators
-    around each.
+    Of an error response only the beginning.
+
+    `read` is for reading token by token: `httpx2.Response` wraps four generators around each piece.
     """
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
     async def read(self) -> bytes:
-        """Return what has arrived, at least one byte; empty at the end. Raises ProviderError."""
+        """Return the bytes that arrived, at least one. Empty at the end. Raises ProviderError."""
         try:
             return await self._response.content.readany()
         except aiohttp.ClientError as error:
             raise _failure(error) from None
 
     def abort(self, error: ProviderError) -> None:
-        """Let a read that waits, and every later one, fail with this error."""
+        """Make the pending read and all later ones fail with this error."""
         self._response.content.set_exception(error)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -200,15 +204,15 @@ class ResponseBody(httpx2.AsyncByteStream):
             left -= len(chunk)
 
     async def aclose(self) -> None:
-        # A connection whose response was not read to its end is closed, any other is kept.
+        # A connection with an incompletely read response is closed, any other is reused.
         self._response.release()
 
 
 class _AddressGuard(AbstractResolver):
-    """Gives aiohttp the addresses that were judged for a request, and no others.
+    """Gives aiohttp only the addresses that were checked for a request.
 
-    So a name cannot be re-pointed between check and connection, and Host header and TLS name stay
-    those of the URL.
+    A name therefore cannot change between check and connection. The Host header and the TLS name
+    stay those of the URL.
     """
 
     def __init__(self, *, allowed_private: Collection[str], resolve: Resolver) -> None:
@@ -217,10 +221,12 @@ class _AddressGuard(AbstractResolver):
         self._judged: dict[tuple[str, int], tuple[str, ...]] = {}
 
     async def judge(self, url: URL) -> None:
-        """Resolve the host of a request. Raises AddressRefused if one of its addresses is bad.
+        """Resolve the host of a request.
 
-        Called for each request: aiohttp itself resolves neither where it uses a kept connection
-        again, which must not outlive the judgement of its name, nor where the host is an address.
+        Raises AddressRefused if one of its addresses is refused.
+
+        Called for each request, because aiohttp does not resolve the host when it reuses a
+        connection, or when the host is an address.
         """
         host, port = url.raw_host or "", url.port or 0
         self._judged[host, port] = check_addresses(
@@ -233,7 +239,10 @@ class _AddressGuard(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return the judged addresses of a host. Raises KeyError for one that was not judged."""
+        """Return the checked addresses of a host.
+
+        Raises KeyError for a host that was not checked.
+        """
         return [
             ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)
             for address in self._judged[host, port]
@@ -245,7 +254,7 @@ class _AddressGuard(AbstractResolver):
 
 @functools.cache
 def _tls_context() -> ssl.SSLContext:
-    """Return the process's context, made when first needed: it takes some 0.05 s."""
+    """Return the process's TLS context. Created at first use, because it takes about 0.05 s."""
     return httpx2.create_ssl_context()
 
 

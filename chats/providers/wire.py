@@ -1,4 +1,4 @@
-"""The body of a request to a server that speaks OpenAI's chat completions, without the package."""
+"""The request body for servers with OpenAI's chat completions API, built without the package."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from contextpolicy.engine.messages import (
     image_text,
 )
 
-# Stands for a name that a model left out: no server takes an empty one.
+# Replaces a missing tool name: servers reject an empty one.
 NAMELESS = "tool"
 _OWN_FIELDS = frozenset(
     {
@@ -33,7 +33,7 @@ _OWN_FIELDS = frozenset(
 def body_of(
     request: ProviderRequest, *, limit_name: str = "max_tokens", takes_usage_option: bool = True
 ) -> dict[str, Any]:
-    """Return the body of a call; its two options are what a server turned out to accept."""
+    """Return the body of a call. The two options depend on what the server accepts."""
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
     body["model"] = request.model
     is_open = open_loop(request.messages)
@@ -52,13 +52,13 @@ def body_of(
 
 
 def open_loop(messages: Sequence[WireMessage]) -> int:
-    """Return the place behind the newest message of the user: there a tool loop is still open."""
+    """Return the index after the newest user message, where a tool loop may be open."""
     users = (place for place, message in enumerate(messages) if message.role == "user")
     return max(users, default=-1) + 1
 
 
 def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None = None) -> Any:
-    """Return a message; with `by` that model's own fields go back to it, with None nobody's."""
+    """Return a message. The model named by `by` gets its own fields back. None: no model does."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.images:
         wire["content"] = [_piece(piece, images=images) for piece in message.pieces()]
@@ -76,13 +76,13 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
 
 
 def extras_for(call: ToolCallPart, *, by: str | None) -> CallExtras:
-    """Return the fields of a call that go back to a model; with None they go to nobody."""
+    """Return the fields of a call to send back to a model. None: to no model."""
     extras = read_extras(call.extra) if by is not None else CallExtras()
     return extras if extras.by in ("", by) else CallExtras()
 
 
 def fields_sent(message: WireMessage, *, by: str | None) -> dict[str, Any]:
-    """Return what of a message only the model's own server understands, for people."""
+    """Return the fields of a message that only the model's own server understands, for display."""
     found: dict[str, Any] = {}
     for call in message.tool_calls:
         extras = extras_for(call, by=by)
@@ -106,7 +106,7 @@ def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:
         "arguments": sendable_arguments(call.arguments),
     }
     own = {**extras.call, "id": call.call_id, "type": "function", "function": function}
-    # Id, type and function first, as always.
+    # Id, type and function first, as usual.
     first = ("id", "type", "function")
     return {name: own[name] for name in first} | own
 
@@ -116,10 +116,10 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def sendable_arguments(arguments: str) -> str:
-    """Return the arguments of a call as a server takes them back: as they are, or `{}`.
+    """Return the arguments of a call as a server accepts them: unchanged, or `{}`.
 
-    Strict servers refuse a prompt in which they are no JSON object, such as those that were cut by
-    the limit of the reply, and with it every later prompt of the chat.
+    Strict servers reject a prompt with arguments that are not a JSON object, such as those cut by
+    the reply limit. They would then reject all later prompts of the chat.
     """
     try:
         found = json.loads(arguments, parse_constant=_refuse)
@@ -149,7 +149,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any]:
-    """Return a text or an image; of an image whose bytes are not at hand the line that names it."""
+    """Return a text or an image part.
+
+    An image without bytes becomes a line of text with its name.
+    """
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     image = piece.image

@@ -1,1 +1,1 @@
-"""The record of what was said, and reading it: messages, history, receipts, access."""
+"""Stored messages and their readers: history, receipts, access."""

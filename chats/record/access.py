@@ -1,6 +1,8 @@
-"""Loads and authorises in one query: to everybody but its owner, a chat does not exist.
+"""Loads and authorises in one query.
 
-A deleted one exists for nobody, until its owner brings it back.
+A chat does not exist for anyone but its owner.
+
+A deleted chat does not exist for its owner either, until they restore it.
 """
 
 import uuid
@@ -30,32 +32,32 @@ Row = TypeVar("Row", bound=Model)
 
 
 def chats_visible_to(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats a person may read: their own, but not what they deleted."""
+    """Return the chats a person may read: their own, without deleted ones."""
     return chats_kept_for(user=user).filter(deleted_at=None)
 
 
 def chats_kept_for(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats a person may still erase: their own, and what they deleted too."""
+    """Return the chats a person may erase: their own, including deleted ones."""
     return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
 
 
 def one(rows: QuerySet[Row]) -> Row:
-    """Return the single row; raises `NotFound` alike for an absent and for a forbidden one."""
+    """Return the single row. Raises `NotFound` for both missing and forbidden rows."""
     try:
-        # Not `first`, which would order: for one row that costs as much as fetching it.
+        # Not `first`, which adds an ordering that costs as much as fetching the row.
         return rows.get()
     except ObjectDoesNotExist:
         raise NotFound from None
 
 
 def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the chat with its branch and model, if it is the person's. Raises `NotFound`."""
+    """Return the person's chat with its branch and model. Raises `NotFound`."""
     rows = chats_visible_to(user=user).filter(pk=chat_id)
     return one(rows.select_related("active_branch", "model", "owner"))
 
 
 def branch_for(*, user: Person, chat_id: uuid.UUID) -> Branch:
-    """Return the active branch of a chat, with the chat and the compaction in force.
+    """Return the active branch of a chat, with the chat and the active compaction.
 
     Raises `NotFound`.
     """
@@ -65,7 +67,7 @@ def branch_for(*, user: Person, chat_id: uuid.UUID) -> Branch:
 
 
 def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the chat with its model alone, for callers that read it again under a lock.
+    """Return the chat with its model only, for callers that read it again under a lock.
 
     Raises `NotFound`.
     """
@@ -76,7 +78,7 @@ def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 
 
 def kept_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the chat, deleted or not, if it is the person's. Raises `NotFound`."""
+    """Return the person's chat, even if deleted. Raises `NotFound`."""
     return one(chats_kept_for(user=user).filter(pk=chat_id))
 
 
@@ -88,7 +90,7 @@ def deleted_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 def image_for(
     *, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> MessageImage:
-    """Return an image of a message in a person's chat, by its hash. Raises `NotFound`."""
+    """Return an image of a message in a person's chat by its hash. Raises `NotFound`."""
     mine = chats_visible_to(user=user).filter(pk=chat_id)
     return one(
         MessageImage.objects.filter(
@@ -104,7 +106,7 @@ def folder_for(*, user: Person, folder_id: uuid.UUID) -> Folder:
 
 
 def teams_visible_to(*, user: Person) -> QuerySet[Team]:
-    """Return the teams that a person may use: their own, and those of everybody."""
+    """Return the teams that a person may use: their own and the shared ones."""
     if not user.is_authenticated:
         return Team.objects.none()
     mine = Q(owner_id=user.pk) | Q(owner=None)
@@ -123,10 +125,7 @@ def certificate_for(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
 
 
 def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
-    """Return the turn, if it is of that chat and the chat is the person's.
-
-    Raises `NotFound`.
-    """
+    """Return a turn of the person's chat. Raises `NotFound`."""
     rows = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
     return one(rows.select_related("branch__chat", "trigger"))
 
@@ -134,24 +133,21 @@ def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
 def receipt_for(
     *, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
 ) -> Receipt:
-    """Return the receipt of a call, if it is of that turn and the chat is the person's.
-
-    Raises `NotFound`.
-    """
+    """Return the receipt of a call in a turn of the person's chat. Raises `NotFound`."""
     turns = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
     rows = Receipt.objects.filter(pk=receipt_id, turn__in=turns)
     return one(rows.select_related("effective_policy", "turn__branch__chat__owner"))
 
 
 def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
-    """Raise `NotFound` where `turn_for` would; fetches no row, for callers that need none."""
+    """Raise `NotFound` like `turn_for`, without fetching a row."""
     values = {"turn": turn_id, "chat": chat_id, "owner": user.pk}
     if not user.is_authenticated or not statements.VISIBLE_TURN.tuples(**values):
         raise NotFound
 
 
 def owns_turn(*, user: Person, turn_id: uuid.UUID) -> bool:
-    """Tell whether the turn is of a chat of the person's."""
+    """Return True if the turn is in one of the person's chats."""
     return bool(statements.OWN_TURN.tuples(turn=turn_id, owner=user.pk))
 
 
@@ -163,10 +159,7 @@ def turns_visible_to(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
 
 
 def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
-    """Return the message, if it is of that chat and the chat is the person's.
-
-    Raises `NotFound`.
-    """
+    """Return a message of the person's chat. Raises `NotFound`."""
     rows = Message.objects.filter(
         pk=message_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
     )
@@ -174,10 +167,7 @@ def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> M
 
 
 def compaction_for(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
-    """Return the compaction, if it is of that chat and the chat is the person's.
-
-    Raises `NotFound`.
-    """
+    """Return a compaction of the person's chat. Raises `NotFound`."""
     rows = Compaction.objects.filter(
         pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
     )

@@ -1,6 +1,6 @@
-"""Says whether a run of retention is due, and sends its task.
+"""Decides whether a retention run is due, and enqueues its task.
 
-The run itself is in `chats.actions.retention`; the sweep asks here.
+The run is in `chats.actions.retention`. The sweep calls this module.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the task if a run is due or was left; return how many were sent."""
+    """Enqueue the task if a run is due or unfinished. Return the number of tasks."""
     left = RetentionRun.objects.filter(free(), is_open=True)
     if not left.exists() and not is_due(now=now):
         return 0
@@ -26,9 +26,9 @@ def enqueue_due(*, now: datetime) -> int:
 
 
 def is_due(*, now: datetime) -> bool:
-    """Tell whether a run is to begin: once a night, where any policy limits the age of messages.
+    """Return True if a run should start: once a night, if any policy limits the age of messages.
 
-    A night in which the server was off is made up for by day.
+    If the server was off at night, the run starts during the day.
     """
     last = RetentionRun.objects.order_by("-started_at").first()
     if last is not None:
@@ -41,12 +41,12 @@ def is_due(*, now: datetime) -> bool:
 
 
 def free() -> Q:
-    """Return the condition of runs that nobody works on."""
+    """Return the condition for rows that no worker holds."""
     return Q(lease_until=None) | leases.ended()
 
 
 def is_limited() -> bool:
-    """Tell whether any policy limits the age of messages."""
+    """Return True if any policy limits the age of messages."""
     policies = ContextPolicy.objects.filter(retired=False, current__values__has_key=FIELD)
     return any(
         values[FIELD] is not None for values in policies.values_list("current__values", flat=True)

@@ -1,6 +1,6 @@
-"""Writes to the ledger which receipts an erasure marked, in the chain of each chat it touched.
+"""Records in the ledger which receipts an erasure marked, in the chain of each affected chat.
 
-Verification accepts a mark only if an event of the receipt's own chain names it.
+Verification accepts a mark only if an event in the receipt's own chain names it.
 """
 
 import uuid
@@ -11,7 +11,7 @@ from datetime import datetime
 from contextpolicy import ledger
 
 EVENT = "receipt.erased"
-# Receipts named by one event; an erasure that marks more writes several events.
+# Receipts per event. An erasure that marks more writes several events.
 MOST = 500
 
 
@@ -23,25 +23,25 @@ class ErasureMarks:
     by_chat: dict[uuid.UUID, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, receipt_id: uuid.UUID, *, chat_id: uuid.UUID) -> None:
-        """Note a receipt that is marked as erased."""
+        """Add a receipt that is marked as erased."""
         self.by_chat[chat_id].append(str(receipt_id))
 
     def take(self, chat_id: uuid.UUID) -> list[str]:
-        """Return up to `MOST` receipts of a chat, for the certificate that names them."""
+        """Remove and return up to `MOST` receipts of a chat, for the certificate."""
         marked = self.by_chat.pop(chat_id, [])
         if marked[MOST:]:
             self.by_chat[chat_id] = marked[MOST:]
         return marked[:MOST]
 
     def discard(self, chat_id: uuid.UUID) -> None:
-        """Drop the receipts of a chat that is deleted with all of them."""
+        """Remove the receipts of a chat that is deleted as a whole."""
         self.by_chat.pop(chat_id, None)
 
     def record(self, *, actor: str, erased: str, source: uuid.UUID) -> None:
-        """Write the events of all chats that are left.
+        """Write the events of all remaining chats.
 
-        `erased` is the kind of what was erased (message, chat, preference), `source` its id. The
-        caller holds the owner's lock: two erasures of one person touch the same chains.
+        `erased` is the kind of the erased object (message, chat, preference), `source` its id. The
+        caller holds the owner's lock, because two erasures of one person affect the same chains.
         """
         for chat_id, marked in sorted(self.by_chat.items()):
             for start in range(0, len(marked), MOST):

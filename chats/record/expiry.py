@@ -1,7 +1,6 @@
-"""Says which chats are to be erased by now.
+"""Selects chats to erase now.
 
-The only place that says so. What keeps a chat longer has to be excluded here and refused in
-`actions.erasure`.
+The only place that does. An exception must be excluded here and refused in `actions.erasure`.
 """
 
 from datetime import datetime, timedelta
@@ -14,10 +13,10 @@ from chats.record import holds
 
 
 def expired(*, now: datetime) -> QuerySet[Chat]:
-    """Return deleted chats whose time is over, and temporary ones that nobody wrote in for long.
+    """Return expired deleted chats, and temporary chats without recent messages.
 
-    Also those that a program opened and that never went on, unless a person took one out of the
-    archived chats or wrote in it. Not what a legal hold covers.
+    Also chats that an API client opened and never continued, unless a person unarchived one or
+    wrote in it. Chats under a legal hold are left out.
     """
     unused = now - timedelta(hours=settings.TEMPORARY_CHAT_HOURS)
     is_deleted = Q(deleted_at__isnull=False)

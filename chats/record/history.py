@@ -1,7 +1,7 @@
 """Reads rows as engine values, newest first and only as many as a prompt can hold.
 
-The one place where a stored message becomes a value. Pages grow, so that the number of queries
-follows the window and never the length of the chat.
+The only place that converts a stored message to a value. Pages grow, so the number of queries
+depends on the window, not on the length of the chat.
 """
 
 import uuid
@@ -25,7 +25,7 @@ PAGE_GROWTH = 4
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """The part of a path that one branch holds: seqs `after` < seq ≤ `to`."""
+    """The part of a path on one branch: messages with `after` < seq ≤ `to`."""
 
     branch_id: uuid.UUID
     after: int
@@ -41,7 +41,7 @@ class Loaded:
 
 
 def segments(branch: Branch) -> list[PathSegment]:
-    """Return the branch's path from its end to the root: one segment per branch on it."""
+    """Return the branch's path from its end to the root: one segment per branch."""
     path = []
     to = branch.last_seq
     node: Branch | None = branch
@@ -53,13 +53,13 @@ def segments(branch: Branch) -> list[PathSegment]:
 
 
 def on_path(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
-    """Return the messages of the branch's path with `after` < seq < `before`."""
+    """Return the messages on the branch's path with `after` < seq < `before`."""
     parts = within(branch, after=after, before=before)
     return statements.in_parts(parts) if parts else Message.objects.none()
 
 
 def within(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
-    """Return the pieces of the path between the two seqs: branch id, seq above, last seq."""
+    """Return the path's pieces between two seqs as (branch id, seq above, last seq)."""
     pieces = [
         (part.branch_id, max(part.after, after), min(part.to, before - 1))
         for part in segments(branch)
@@ -78,10 +78,10 @@ def load(
     most: int | None,
     zone: str = "",
 ) -> Loaded:
-    """Load the newest messages with `after` < seq < `before`, up to `tokens` or `most` of them.
+    """Load the newest messages with `after` < seq < `before`, up to `tokens` or `most` messages.
 
-    A message counts for what the policy would let it send, so that one huge message does not hide
-    the small ones before it.
+    A message counts with the tokens that the policy would send of it, so that one huge message does
+    not displace smaller ones before it.
     """
     taken: list[engine.Message] = []
     room = tokens
@@ -99,7 +99,7 @@ def load(
 
 
 def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:
-    """Yield the messages between the two seqs by falling seq, in growing pages."""
+    """Yield the messages between two seqs, newest first, in growing pages."""
     size = FIRST_PAGE
     while parts := within(branch, after=after, before=before):
         named = zip(statements.part_names(len(parts)), parts, strict=True)
@@ -113,9 +113,11 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
 
 
 def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
-    """Return the row as a value; the count is stored with it unless the row came without one.
+    """Return the row as a value.
 
-    `zone`: the time zone of its day, such as "Europe/Berlin"; empty: it gets no day.
+    Uses the stored token count, or counts if there is none.
+
+    `zone` is the time zone for its date, such as "Europe/Berlin". Empty: no date.
     """
     parts = engine.parts_from_json(row.parts)
     tokens = row.token_count
@@ -140,12 +142,12 @@ def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.
 
 
 def engine_role(row: Message) -> engine.Role:
-    """Return the row's role as the engine spells it."""
+    """Return the row's role in the engine's spelling."""
     return "user" if row.role == Message.Role.USER else "assistant"
 
 
 def load_all(
     rows: Iterable[Message], *, counter: TokenCounter, zone: str = ""
 ) -> tuple[engine.Message, ...]:
-    """Return every given row as a value, in the given order, with its day in a time zone."""
+    """Return all rows as values, in order, with their dates in a time zone."""
     return tuple(to_engine(row, counter=counter, zone=zone) for row in rows)

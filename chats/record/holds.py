@@ -1,6 +1,6 @@
-"""Refuses to delete what a legal hold covers, and keeps the wish to have it erased.
+"""Refuses to erase content under a legal hold, and stores the pending erasure.
 
-Every deletion of words calls `check_free` in its own transaction; nothing else decides whether
+Each deletion of content calls `check_free` in its own transaction. No other code decides whether
 something is held.
 """
 
@@ -13,41 +13,44 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.db.models.signals import pre_delete
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Chat, ErasureWish, Message, Preference
 from contextpolicy import holds, ledger
 
-CHAT_HIDDEN = "Until then nobody sees the chat."
-MESSAGE_STAYS = "Until then the message stays where it is."
-PREFERENCE_UNUSED = "Until then the preference is not used."
+CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden from everyone.")
+MESSAGE_STAYS = gettext_lazy("Until then the message remains visible.")
+PREFERENCE_UNUSED = gettext_lazy("Until then the preference is not used.")
+UNCHANGED = gettext_lazy("Until then it remains unchanged.")
 
 
 class UnderHold(Refusal):
-    """A legal hold covers what is to be erased; the wish is kept."""
+    """The content is under a legal hold. The erasure stays pending."""
 
     code = "under_legal_hold"
     status = 409
-    sentence = (
-        "This is under a legal hold and cannot be erased now. It will be erased by itself once the"
-        " hold has ended. {meanwhile}"
+    sentence = gettext_noop(
+        "A legal hold covers this, so it cannot be erased now. It is erased automatically when the"
+        " hold ends. {meanwhile}"
     )
 
-    def __init__(self, *, meanwhile: str = "Until then it stays.") -> None:
+    def __init__(self, *, meanwhile: Promise = UNCHANGED) -> None:
         super().__init__(meanwhile=meanwhile)
 
 
 def check_free(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
-    """Raise `UnderHold` where a hold covers a person, or one of their chats.
+    """Raise `UnderHold` if a hold covers a person or one of their chats.
 
-    Runs in the transaction of a deletion: no hold is placed before that has ended.
+    Call inside the transaction of a deletion: no hold can be placed before it ends.
     """
     if holds.held_for_good(now=now).covers(owner_id=owner_id, chats=chats):
         raise UnderHold
 
 
 def is_held(chat: Chat, *, now: datetime) -> bool:
-    """Tell whether a hold covers the chat, for pages that say so."""
+    """Return True if a hold covers the chat, for display."""
     return holds.held(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
 
 
@@ -69,7 +72,9 @@ def keep_wish(
     message: Message | None = None,
     preference: Preference | None = None,
 ) -> ErasureWish:
-    """Keep the wish to erase one thing that is held; one that is kept already stays as it is.
+    """Store a pending erasure of one object under a hold.
+
+    Returns an existing one unchanged.
 
     Runs in the caller's transaction.
     """
@@ -85,7 +90,7 @@ def keep_wish(
 
 
 def withdraw(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
-    """Give wishes up, in the caller's transaction; return how many there were."""
+    """Cancel pending erasures, in the caller's transaction. Return their number."""
     rows = list(wishes.select_related("message__branch"))
     for wish in rows:
         note("erasure.withdrawn", wish, now=now)
@@ -94,14 +99,14 @@ def withdraw(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
 
 
 def wishes_of(*, owner_id: int) -> QuerySet[ErasureWish]:
-    """Return what a person wants to be erased and a hold covers, newest first."""
+    """Return a person's pending erasures, newest first."""
     rows = ErasureWish.objects.filter(owner=owner_id)
     rows = rows.select_related("chat", "message__branch__chat", "preference")
     return rows.order_by("-asked_at", "-pk")
 
 
 def due(*, now: datetime) -> QuerySet[ErasureWish]:
-    """Return the wishes that no hold keeps waiting any more, the oldest first."""
+    """Return the pending erasures that no hold blocks any more, oldest first."""
     held = holds.held(now=now)
     if held.everything:
         return ErasureWish.objects.none()
@@ -116,7 +121,7 @@ def due(*, now: datetime) -> QuerySet[ErasureWish]:
 
 
 def note(event: str, wish: ErasureWish, *, now: datetime) -> None:
-    """Record a wish of its owner: of a chat or a message in the chat's chain."""
+    """Record a pending erasure in the ledger, for a chat or message in the chat's chain."""
     chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
     data = {
         "message": str(wish.message_id) if wish.message_id else None,
@@ -132,9 +137,9 @@ def note(event: str, wish: ErasureWish, *, now: datetime) -> None:
 
 
 def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> None:
-    """Raise `UnderHold` for a row whose deletion would take held words along.
+    """Raise `UnderHold` for a row whose deletion would also delete held content.
 
-    The product's own ways have asked before; this is for those beside them, such as a shell.
+    The product's own code checks before. This covers other ways, such as a shell.
     """
     if sender is User:
         owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)

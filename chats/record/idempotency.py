@@ -1,4 +1,4 @@
-"""Handles requests that come twice: a key is acted on once, and its result repeated for a day."""
+"""Idempotency-Key support: replay the stored response of a repeated request for a day."""
 
 import hashlib
 import uuid
@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, holds, new_salt
@@ -17,23 +18,23 @@ KEY_LIFETIME = timedelta(hours=24)
 
 
 class InvalidIdempotencyKey(Refusal):
-    """The key has no usable form."""
+    """The key has an invalid format."""
 
     code = "invalid_idempotency_key"
     status = 400
-    sentence = "An Idempotency-Key has 1 to 255 printable ASCII characters."
+    sentence = gettext_noop("An Idempotency-Key must have 1 to 255 printable ASCII characters.")
 
 
 class IdempotencyKeyReused(Refusal):
-    """The key belongs to another request."""
+    """The key was used for another request."""
 
     code = "idempotency_key_reused"
     status = 422
-    sentence = "This Idempotency-Key was used for another request. Use a new key."
+    sentence = gettext_noop("This Idempotency-Key was used for another request. Use a new key.")
 
 
 class IdempotentRequest:
-    """One request with an idempotency key; without a key every request is new."""
+    """One request with an idempotency key. Without a key, each request is new."""
 
     def __init__(self, *, user: AbstractBaseUser, route: str, key: str, body: str) -> None:
         if key and not (len(key) <= 255 and key.isascii() and key.isprintable()):
@@ -44,10 +45,12 @@ class IdempotentRequest:
         self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, *, now: datetime) -> dict[str, Any] | None:
-        """Return the stored result, or None. Raises `IdempotencyKeyReused` for another body.
+        """Return the stored result, or None.
 
-        Also raised when its words were erased: nobody knows any more whether this body is the same,
-        and a refusal loses nothing.
+        Raises `IdempotencyKeyReused` for another body.
+
+        Also raised if the request's content was erased: whether the body is the same is then
+        unknown, and a refusal is safe.
         """
         row = self.kept_on(self.route, now=now)
         if row is None:
@@ -57,12 +60,12 @@ class IdempotentRequest:
         return dict(row.result)
 
     def refuse_if_used(self, *, route: str, now: datetime) -> None:
-        """Raise `IdempotencyKeyReused` if the key was used on a route beside its own."""
+        """Raise `IdempotencyKeyReused` if the key was used on another route."""
         if self.kept_on(route, now=now) is not None:
             raise IdempotencyKeyReused
 
     def kept_on(self, route: str, *, now: datetime) -> IdempotencyRecord | None:
-        """Return the record of the key on a route; one that has expired is deleted."""
+        """Return the record of the key on a route. Deletes an expired one."""
         if not self.key:
             return None
         row = IdempotencyRecord.objects.filter(
@@ -74,12 +77,12 @@ class IdempotentRequest:
         return row
 
     def remember(self, *, result: dict[str, Any], now: datetime) -> None:
-        """Store the result, in the transaction that made it true."""
+        """Store the result, in the transaction of its changes."""
         if self.key:
             self.kept(result=result, now=now)
 
     def replace(self, *, result: dict[str, Any], now: datetime) -> None:
-        """Store another result for a key that is known, from now on, as `remember` does."""
+        """Replace the stored result of a known key."""
         if self.key:
             IdempotencyRecord.objects.filter(
                 owner_id=self.owner_id, route=self.route, key=self.key
@@ -87,7 +90,7 @@ class IdempotentRequest:
             self.kept(result=result, now=now)
 
     def kept(self, *, result: dict[str, Any], now: datetime) -> IdempotencyRecord:
-        """Store the result and return its row; the key is not empty."""
+        """Store the result and return its row. The key must not be empty."""
         salt = new_salt()
         return IdempotencyRecord.objects.create(
             owner_id=self.owner_id,
@@ -100,22 +103,22 @@ class IdempotentRequest:
         )
 
 
-# A request through the gateway brings its whole conversation: its body has every word of the chat.
+# A gateway request contains its whole conversation, so its body has all of the chat's text.
 GATEWAY = "gateway"
 
 
 def forget_of_programs(*, chat_id: uuid.UUID) -> int:
-    """Delete what could be compared with the bodies of programs' requests to a chat."""
+    """Delete the body hashes of API clients' requests to a chat."""
     rows = IdempotencyRecord.objects.filter(route=GATEWAY, result__chat=str(chat_id))
     return rows.exclude(salt="").update(salt="", body_commitment="")
 
 
-# A request that imports a file brings the words of every chat in it.
+# An import request contains the text of all chats in the file.
 FILES = "/api/v1/imports"
 
 
 def forget_of_files(*, owner_id: int) -> int:
-    """Delete what could be compared with the files that a person sent to be imported."""
+    """Delete the body hashes of a person's imported files."""
     rows = IdempotencyRecord.objects.filter(owner=owner_id, route=FILES)
     return rows.exclude(salt="").update(salt="", body_commitment="")
 
@@ -127,10 +130,11 @@ def forget(
     now: datetime,
     answers_of: uuid.UUID | None = None,
 ) -> int:
-    """Delete what could be compared with the erased words of messages, or of a whole chat.
+    """Delete the body hashes of requests with erased messages, or with a whole chat.
 
-    `answers_of`: the chat of which no answer is kept any longer. The records stay and refuse their
-    key to everybody; expired ones are deleted. Returns how many records lost something.
+    `answers_of`: also delete the stored responses of this chat. The records stay, and any further
+    use of their keys is refused. Expired records are deleted. Returns the number of changed
+    records.
     """
     IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
     named = Q(result__message__in=[str(pk) for pk in messages])

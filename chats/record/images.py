@@ -1,4 +1,4 @@
-"""Keeps the bytes of images beside their messages, and gives them to prompts and pages."""
+"""Stores the bytes of images with their messages, for prompts and pages."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,19 +11,19 @@ from contextpolicy.engine.messages import WireMessage
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """An image that is not stored yet: its type and its bytes."""
+    """An image that is not stored yet: media type and bytes."""
 
     media_type: str
     data: bytes
 
     @property
     def data_url(self) -> str:
-        """The image as an address that holds it."""
+        """The image as a data URL."""
         return as_data_url(self.media_type, self.data)
 
 
 def media_type_of(data: bytes) -> str:
-    """Return the type of an image by its first bytes; "" for anything but the four known ones."""
+    """Return the media type of an image from its first bytes. Empty if it is not a known one."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -36,23 +36,26 @@ def media_type_of(data: bytes) -> str:
 
 
 def as_data_url(media_type: str, data: bytes) -> str:
-    """Write an image as an address that holds it."""
+    """Return an image as a data URL."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
 def from_data_url(url: str) -> Bytes:
-    """Read what `as_data_url` wrote."""
+    """Parse a data URL made by `as_data_url`."""
     head, _, text = url.partition(";base64,")
     return Bytes(head.removeprefix("data:"), base64.b64decode(text))
 
 
 def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
-    """Store the images of new messages, in the caller's transaction; `found`: by their hash."""
+    """Store the images of new messages, in the caller's transaction.
+
+    `found` maps hashes to images.
+    """
     if not found:
         return
     for row in rows:
         for sha256 in dict.fromkeys(hashes_in(row)):
-            # One at a time: all of a chat may be more than fits into memory.
+            # One at a time: a chat's images may not fit into memory.
             if (image := found.get(sha256)) is not None:
                 MessageImage.objects.create(
                     message=row, sha256=sha256, media_type=image.media_type, data=image.data
@@ -60,7 +63,7 @@ def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
 
 
 def hashes_in(row: Message) -> Iterable[str]:
-    """Yield the hashes of the images that a message has here."""
+    """Yield the hashes of a message's stored images."""
     for part in row.parts:
         image = image_in(part["reference"]) if part["type"] == "file" else None
         if image is not None and image.sha256:
@@ -68,7 +71,7 @@ def hashes_in(row: Message) -> Iterable[str]:
 
 
 def of_prompt(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:
-    """Return the images of a prompt as data URLs, by their hash; only those of its chat."""
+    """Return a prompt's images as data URLs by hash, limited to images of its chat."""
     images = (part.image for wire in wires for _, part in wire.images)
     wanted = {image.sha256 for image in images if image is not None and image.sha256}
     if not wanted:

@@ -1,12 +1,13 @@
-"""Ends imports of files, says which wait for a worker, and sends their tasks.
+"""Ends file imports, and enqueues the tasks of waiting ones.
 
-The work itself is in `chats.exchange`; the sweep and erasures ask here.
+The import itself is in `chats.exchange`. The sweep and erasures call this module.
 """
 
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from chats.ground import leases, queue
 from chats.models import Chat, FileImport, FilePiece, ImportedChat
@@ -14,18 +15,21 @@ from chats.record import idempotency
 from contextpolicy import ledger
 
 OPEN = (FileImport.State.QUEUED, FileImport.State.RUNNING)
-# A sweep deletes so many old reports at most.
+# The most old reports that one sweep deletes.
 DELETED_AT_ONCE = 20
-ERASED = (
-    "Something that an import had brought was erased, so the rest of this file was let go. What"
-    " stands below is here; send the file again for what is missing."
+ERASED = gettext_noop(
+    "Imported data was erased during the import, so the rest of the file was skipped. The chats "
+    "below were imported. Send the file again for the others."
 )
 
 
 def end(
     row: FileImport, *, state: str, actor: str, now: datetime, code: str = "", reason: str = ""
 ) -> None:
-    """End a locked import: its file goes, its report stays. `code` and `reason`: why so early."""
+    """End a locked import.
+
+    Deletes its file and keeps its report. `code` and `reason`: why it ended early.
+    """
     FilePiece.objects.filter(file=row).delete()
     row.state, row.code, row.reason, row.finished_at = state, code, reason, now
     row.lease_until, row.lease_token = None, None
@@ -45,18 +49,19 @@ def end(
 
 
 def let_go(chat: Chat, *, now: datetime) -> int:
-    """Let go of the files that may have the words of an imported chat once more; return how many.
+    """Release files that may contain the text of an erased imported chat.
 
-    What its owner still imports ends, and nothing is kept that could be compared with files that
-    they sent before.
+    Return the number of changes.
+
+    Stops the owner's running imports, and deletes the hashes of files they sent before.
     """
     brought = ImportedChat.objects.filter(chat=chat).first()
     if brought is None:
         return 0
     if brought.details.pop("beginning", ""):
         brought.save(update_fields=["details"])
-    # A file that is sent in this moment counts as sent afterwards: the caller has locked branches,
-    # and the owner's row comes before those.
+    # A file sent at this moment counts as sent afterwards: the caller has locked branches, and the
+    # owner's row is locked before those.
     rows = list(FileImport.objects.select_for_update().filter(owner=chat.owner_id, state__in=OPEN))
     for row in rows:
         end(
@@ -71,9 +76,11 @@ def let_go(chat: Chat, *, now: datetime) -> int:
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the task of each import that nobody works on; return how many.
+    """Enqueue the task of each import that no worker holds.
 
-    Reports that are too old are deleted, some at a time.
+    Return their number.
+
+    Also deletes some reports that are too old.
     """
     found = list(FileImport.objects.filter(free(), state__in=OPEN).values_list("pk", flat=True))
     for import_id in found:
@@ -87,5 +94,5 @@ def enqueue_due(*, now: datetime) -> int:
 
 
 def free() -> Q:
-    """Return the condition of imports that nobody works on."""
+    """Return the condition for imports that no worker holds."""
     return Q(lease_until=None) | leases.ended()

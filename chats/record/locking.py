@@ -1,8 +1,8 @@
-"""Locks on a chat and its branches until the transaction ends: one function for each purpose.
+"""Locks a chat and its branches until the end of the transaction, with one function per purpose.
 
-The chat's row is locked first, its owner's next, then its branches, the ledger's head last. Rows
-are locked without their keys (`no_key`): a transaction that refers to one is checked at its commit,
-when it already holds the ledger's head, and a lock that shut it out there would be a deadlock.
+Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are locked with
+`no_key`: a transaction with a reference to a row is checked at commit, when it already holds the
+ledger's head. A key lock would then be a deadlock.
 """
 
 import uuid
@@ -17,8 +17,8 @@ from chats.record import statements
 def chat_to_erase_in(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked with its owner and all its branches.
 
-    An erasure writes into the chains of the owner's other chats: of two, one waits for the other
-    here, before either has the head of a chain.
+    An erasure writes to the chains of the owner's other chats. The owner's lock makes a second
+    erasure wait here, before either holds the head of a chain.
     """
     chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
     list(User.objects.select_for_update(no_key=True).filter(pk=chat.owner_id).values_list("pk"))
@@ -27,7 +27,7 @@ def chat_to_erase_in(chat_id: uuid.UUID) -> Chat:
 
 
 def locked_chat(chat_id: uuid.UUID) -> Chat:
-    """Return the chat, locked with all its branches: what is in force on them stays as it is."""
+    """Return the chat, locked with all its branches, so that active compactions cannot change."""
     chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
     lock_branches(chat)
     return chat
@@ -43,16 +43,16 @@ def lock_branches(chat: Chat) -> None:
     )
 
 
-# Every reply calls the next three, so their statements are compiled once (`record.statements`), and
-# each locks one row alone: a function that served two of them would take a statement more.
+# Each reply uses the next three functions, so their statements are compiled once
+# (`record.statements`). Each locks a single row: a combined function would take one more statement.
 
 
 def chat_to_write_in(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked, with its active branch and model.
 
-    Messages in one chat are accepted one after the other. It is locked first and read then:
-    PostgreSQL would read rows joined to a row that it waits for as they were before the wait, and
-    not find a branch that was opened meanwhile. Raises `NotFound` for one that was deleted.
+    Serialises accepting messages in a chat. It is locked first and read afterwards: PostgreSQL
+    returns rows joined to a locked row in their state before the wait, and would miss a branch
+    created during it. Raises `NotFound` for a deleted chat.
     """
     statements.CHAT_LOCK.hold(chat=chat_id)
     chat = statements.CHAT_TO_WRITE.first(chat=chat_id)
@@ -62,23 +62,25 @@ def chat_to_write_in(chat_id: uuid.UUID) -> Chat:
 
 
 def chat_of(turn_id: uuid.UUID) -> Chat | None:
-    """Return a turn's chat, locked: no message is accepted in it meanwhile. None: it is erased.
+    """Return a turn's chat, locked, so that it accepts no message.
 
-    It is locked before the turn: who deletes a chat stops its turns.
+    None if it was erased.
+
+    The chat is locked before the turn, because deleting a chat stops its turns.
     """
     return statements.LOCKED_CHAT.first(turn=turn_id)
 
 
 def lock_branch_of(turn_id: uuid.UUID) -> None:
-    """Lock the branch of a turn that is about to begin: of two, one begins after the other."""
+    """Lock the branch of a turn that is about to start. Serialises the starts on a branch."""
     statements.BRANCH_LOCK.hold(turn=turn_id)
 
 
 def locked_branch(branch_id: uuid.UUID) -> Branch:
-    """Return the branch, locked: what is in force on it stays as it is."""
+    """Return the branch, locked, so that its active compaction cannot change."""
     return Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
 
 
 def find_branch(branch_id: uuid.UUID) -> Branch | None:
-    """Return the branch, locked, or None if it was deleted meanwhile."""
+    """Return the branch, locked, or None if it was deleted."""
     return Branch.objects.select_for_update(no_key=True).filter(pk=branch_id).first()

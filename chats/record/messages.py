@@ -1,4 +1,4 @@
-"""The only writer of messages: check, accept, take up, append, mark, erase."""
+"""The only writer of messages: check, accept, assign, append, mark, erase."""
 
 import json
 import uuid
@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
@@ -25,36 +26,38 @@ from contextpolicy.engine.team import TeamMessage, speaker_json
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from speed import prepared
 
-# No policy may allow more: the ceiling of one message, in code points.
+# The upper limit of a message in code points, for all policies.
 MESSAGE_CEILING = 200_000
-# In the metadata of an erased message: a digest of the id that it was imported with.
+# Metadata key in an erased message: the digest of its imported id.
 ERASED_ID = "erasedId"
 
 
 class MessageEmpty(Refusal):
-    """The message has nothing, or only white space."""
+    """The message is empty or only white space."""
 
     code = "message_empty"
     status = 422
-    sentence = "The message is empty. Write something first."
+    sentence = gettext_noop("The message is empty. Write something first.")
     param = "text"
 
 
 class InvalidCharacter(Refusal):
-    """The message has a NUL or half of a surrogate pair: no store keeps them byte for byte."""
+    """The message contains NUL or a lone surrogate, which databases cannot store unchanged."""
 
     code = "invalid_character"
     status = 422
-    sentence = "The message has a character that cannot be stored, at position {position}."
+    sentence = gettext_noop(
+        "The message contains a character that cannot be stored, at position {position}."
+    )
     param = "text"
 
 
 class MessageTooLong(Refusal):
-    """The message is longer than the chat's policy allows. Refused, never cut."""
+    """The message exceeds the limit of the chat's policy. It is refused, never cut."""
 
     code = "message_too_long"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "This message has {length:,} characters; this chat allows {limit:,}."
         " Shorten it by {over:,}."
     )
@@ -62,21 +65,24 @@ class MessageTooLong(Refusal):
 
 
 class Proof(NamedTuple):
-    """A proof for the person who erases, shown once: with the words it proves what was said."""
+    """A proof for the person who erases, shown once.
+
+    With the original text it proves what was said.
+    """
 
     salt: str
     commitment: str
 
 
 class Counted(NamedTuple):
-    """A number of tokens, and the version of the counter that found it."""
+    """A number of tokens, and the version of the counter."""
 
     tokens: int
     version: str
 
 
 def check_text(text: str, *, limit: int) -> None:
-    """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`; `limit` in code points."""
+    """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`. `limit` is in code points."""
     found = UNSTORABLE.search(text)
     if found:
         raise InvalidCharacter(position=found.start())
@@ -90,7 +96,7 @@ def check_text(text: str, *, limit: int) -> None:
 def next_accepted(*, chat: Chat) -> int:
     """Return the next number in the chat's order of acceptance.
 
-    The caller locked the chat's row before it read it, and saves `accepted_count` after this.
+    The caller has locked and read the chat's row, and saves `accepted_count` afterwards.
     """
     chat.accepted_count += 1
     return chat.accepted_count
@@ -105,9 +111,11 @@ def accept(
     addressees: Sequence[str] = (),
     speaker: Mapping[str, str] | None = None,
 ) -> Message:
-    """Store a user message as waiting: it has no seq until a turn takes it up.
+    """Store a waiting user message.
 
-    `speaker`: the person of a team in whose name it is said.
+    It gets its seq when a turn starts to answer it.
+
+    `speaker` is the human team member in whose name it is written.
     """
     message = Message(
         branch=branch,
@@ -123,21 +131,21 @@ def accept(
 
 
 def waiting(*, branch_id: uuid.UUID) -> Sequence[Message]:
-    """Return the messages not yet taken up, in order of acceptance."""
+    """Return the waiting messages in order of acceptance."""
     return statements.WAITING_MESSAGES.rows(branch=branch_id)
 
 
 def any_waiting(*, branch_id: uuid.UUID) -> bool:
-    """Tell whether there are messages not yet taken up."""
+    """Return True if there are waiting messages."""
     return bool(statements.FIRST_WAITING.tuples(branch=branch_id))
 
 
 def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
-    """Give every waiting message of the turn's branch its seq, and absorb the turns behind them.
+    """Assign a seq to each waiting message of the turn's branch, and absorb their queued turns.
 
     Runs in the caller's transaction, which holds the turn's lease. Returns the messages in order.
     """
-    # Only the one running turn of a branch moves its end, and the caller holds that turn.
+    # Only the branch's running turn moves its end, and the caller holds that turn.
     branch = turn.branch
     taken = list(waiting(branch_id=branch.pk))
     for message in taken:
@@ -153,27 +161,27 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
 
 
 def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime) -> None:
-    """End the queued turns whose messages this turn took up."""
+    """End the queued turns whose messages this turn answers."""
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
     if turn.lane:
-        # Beside it others of its round reply to the same message.
+        # Other lanes of its round answer the same message.
         others = others.exclude(round=turn.round_id, lane__gt=0)
-    # Locked before it is checked: somebody may stop one of them now.
+    # Locked before the check: a person may stop one of them now.
     ended = list(others.select_for_update(no_key=True).order_by("accepted"))
     end_absorbed(ended, by=turn, chat_id=chat_id, now=now)
 
 
 def end_absorbed(ended: Sequence[Turn], *, by: Turn, chat_id: uuid.UUID, now: datetime) -> None:
-    """End queued turns that another turn makes needless; the caller locked them."""
+    """End queued turns that another turn replaces. The caller has locked them."""
     for other in ended:
         other.status = Turn.Status.ABSORBED
         other.absorbed_by = by
         other.finished_at = now
         other.save(update_fields=["status", "absorbed_by", "finished_at"])
-    # The ledger's head is locked last, as everywhere: a stop of one of these turns locks the turn
-    # first too.
+    # The ledger's head is locked last, as everywhere. Stopping one of these turns also locks the
+    # turn first.
     for other in ended:
         ledger.record(
             "turn.absorbed",
@@ -198,8 +206,8 @@ def append_step(
 ) -> Message:
     """Store one assistant message at the end of the branch, in the caller's transaction.
 
-    `speaker` and `addressees`: of an agent of a team. The caller holds the turn, locked the chat,
-    and saves the chat's `accepted_count` after this.
+    `speaker` and `addressees` are set for a team's agents. The caller holds the turn, has locked
+    the chat, and saves its `accepted_count` afterwards.
     """
     branch = turn.branch
     branch.last_seq += 1
@@ -230,9 +238,9 @@ def append_spoken(
     counted: Counted,
     now: datetime,
 ) -> Message:
-    """Store what a member of a team said at the end of the branch, in the caller's transaction.
+    """Store a team member's message at the end of the branch, in the caller's transaction.
 
-    The caller locked the chat, in which no turn is under way, and saves its `accepted_count`.
+    The caller has locked the chat, which has no unfinished turn, and saves its `accepted_count`.
     """
     branch.last_seq += 1
     prepared.save(branch, "last_seq")
@@ -245,7 +253,7 @@ def append_spoken(
 
 
 def spoken(said: TeamMessage) -> Message:
-    """Return a row, without a place yet, of what a member of a team said."""
+    """Return an unsaved row, without seq, of a team member's message."""
     is_ai = said.speaker.type == "ai"
     return Message(
         role=Message.Role.ASSISTANT if is_ai else Message.Role.USER,
@@ -264,10 +272,10 @@ def append_sent(
     counter: TokenCounter,
     now: datetime,
 ) -> list[Message]:
-    """Store messages that a program sent at the end of the branch, in the caller's transaction.
+    """Store messages from an API client at the end of the branch, in the caller's transaction.
 
-    The caller locked the chat; no turn is under way on the branch. It saves the chat's
-    `accepted_count` after this.
+    The caller has locked the chat, which has no unfinished turn on the branch, and saves its
+    `accepted_count` afterwards.
     """
     rows = []
     for role, parts in said:
@@ -294,9 +302,9 @@ def append_sent(
 def add_results(
     message: Message, *, results: Sequence[ToolResultPart], counter: TokenCounter
 ) -> None:
-    """Put the results of a program's tools behind the calls of a reply, once, as they come in.
+    """Append the results of a client's tools to the calls of a reply, as they arrive.
 
-    Runs in the caller's transaction, which locked the chat.
+    Runs in the caller's transaction, which has locked the chat.
     """
     message.parts = [*message.parts, *parts_to_json(results)]
     message.token_count = None
@@ -305,22 +313,22 @@ def add_results(
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
-    """Count the message as it would be sent; stored so that a prompt is a sum."""
+    """Store the message's token count, so that a prompt's size is a sum."""
     if message.token_count is None or message.counter_version != counter.version:
         counted = tokens_of(message.parts, role=message.role, counter=counter)
         message.token_count, message.counter_version = counted
 
 
 def tokens_of(parts: Sequence[Mapping[str, Any]], *, role: str, counter: TokenCounter) -> Counted:
-    """Count the tokens of a message of these parts, and name the counter."""
+    """Return the token count of a message with these parts, and the counter's version."""
     read = parts_from_json(parts)
     return Counted(message_tokens(read, cast(Role, role), counter), counter.version)
 
 
 def mark(message: Message, *, actor: str, event: str, now: datetime, **values: Any) -> Message:
-    """Set the marks of a message and tell the ledger, in the caller's transaction.
+    """Set marks of a message and record the event, in the caller's transaction.
 
-    `values`: `pinned_at`, `excluded` or `kept`; further ones go to the event only, as `data`.
+    `values`: `pinned_at`, `excluded` or `kept`. `data` is added to the event only.
     """
     data = values.pop("data", {})
     for name, value in values.items():
@@ -337,20 +345,22 @@ def mark(message: Message, *, actor: str, event: str, now: datetime, **values: A
 
 
 def canonical(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Write the parts of a message as canonical JSON: sorted keys, no spaces, ASCII only."""
+    """Return the parts of a message as canonical JSON: sorted keys, no spaces, ASCII only."""
     return json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
 
 
 def digest_of_id(own_id: str) -> str:
-    """Return a digest, made with the server's key, of the id that a message was imported with."""
+    """Return a keyed digest of the id that a message was imported with."""
     return salted_hmac("chats.record.messages.id", own_id, algorithm="sha256").hexdigest()
 
 
 def erase(message: Message, *, now: datetime) -> Proof:
-    """Take the words out of a message for good; its id and place stay.
+    """Erase a message's content permanently.
 
-    Returns a commitment to the parts as canonical JSON, and its salt, which is kept nowhere. Runs
-    in the caller's transaction.
+    Its id and position stay.
+
+    Returns a commitment to the parts as canonical JSON, and its salt, which is not stored. Runs in
+    the caller's transaction.
     """
     salt = new_salt()
     proof = Proof(salt, commitment(canonical(message.parts), salt=salt))
@@ -358,7 +368,7 @@ def erase(message: Message, *, now: datetime) -> Proof:
     message.speaker = None
     message.addressees = []
     source = message.metadata.get("source") or {}
-    # So that no newer file brings an imported message back.
+    # Prevents a newer file from importing the message again.
     digest = digest_of_id(str(source["id"])) if source.get("id") else ""
     message.metadata = {ERASED_ID: digest} if digest else {}
     message.token_count = 0

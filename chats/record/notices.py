@@ -1,9 +1,8 @@
-"""Notices: tells a person's open pages that something changed in one of their chats.
+"""Notices: inform a person's open pages that one of their chats changed.
 
-Most of what a page shows changes with an event of the chat's ledger, so each event is told, after
-its commit and as the chat's id alone; so is that it was read, which is no event.
-Like all of the live bus a notice may be lost: a page that was cut off looks at the rows when it
-comes back.
+Most changes on a page come with an event of the chat's ledger, so each event is announced after its
+commit, as the chat's id only. Reading a chat, which is not an event, is announced too. Like all
+frames on the live bus, a notice may be lost: a page that reconnects reads the rows.
 """
 
 import logging
@@ -30,18 +29,19 @@ from contextpolicy.models import AuditEvent
 
 logger = logging.getLogger(__name__)
 
-# A bus that is away is left alone for so many seconds.
+# Seconds without attempts after the bus was unavailable.
 REST_SECONDS = 5.0
 KNOWN_OWNERS = 10_000
-# More are not kept for a bus that hangs.
+# Limit of queued notices while the bus hangs.
 MOST_WAITING = 1_000
 
 
 class Notifier:
-    """This process's way to the bus, and the owners of the chats that it told about.
+    """Sends this process's notices to the bus.
 
-    A thread of its own does the telling: whoever commits waits for no bus, not for one that hangs
-    either.
+    Caches the owners of chats.
+
+    Sending runs in a separate thread, so that a commit never waits for the bus.
     """
 
     def __init__(self) -> None:
@@ -52,13 +52,15 @@ class Notifier:
         self.rests_until = 0.0
 
     def tell(self, chat_id: uuid.UUID) -> None:
-        """Have the owner's pages told; never waits and never fails."""
+        """Notify the owner's pages. Never waits and never fails."""
         owner = self.owner_of(chat_id)
         if owner is not None:
             self.put(owner, str(chat_id))
 
     def put(self, owner: int, about: str) -> None:
-        """Have a person's pages told of a chat, or only of their list of chats (empty)."""
+        """Notify a person's pages about a chat, or about their list of chats if `about` is
+        empty.
+        """
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
         )
@@ -69,7 +71,7 @@ class Notifier:
             self.waiting.put_nowait((owner, frame))
 
     def send_forever(self) -> None:
-        """Send what waits."""
+        """Send queued notices."""
         while True:
             owner, frame = self.waiting.get()
             if time.monotonic() >= self.rests_until:
@@ -85,11 +87,11 @@ class Notifier:
             pipeline.expire(key, live.SECONDS_KEPT)
             pipeline.execute()
         except (RedisError, OSError) as error:
-            logger.warning("live bus unreachable, pages look later: %s", type(error).__name__)
+            logger.warning("live bus unreachable, pages update later: %s", type(error).__name__)
             self.rests_until = time.monotonic() + REST_SECONDS
 
     def owner_of(self, chat_id: uuid.UUID) -> int | None:
-        """Return whose chat it is; None when it is gone."""
+        """Return the owner of a chat. None if it was deleted."""
         owner = self.owners.get(chat_id)
         if owner is None:
             owner = Chat.objects.filter(pk=chat_id).values_list("owner_id", flat=True).first()
@@ -116,29 +118,29 @@ def client() -> Redis:
 
 @receiver(ledger.recorded)
 def hear(event: AuditEvent, **_signal: Any) -> None:
-    """Tell of the event's chat."""
+    """Announce a change of the event's chat."""
     if event.chat_id is not None:
         tell(event.chat_id)
 
 
 def tell(chat_id: uuid.UUID) -> None:
-    """Tell that a chat changed when the transaction has committed; for what is no event too."""
+    """Announce a changed chat after the commit. Also for changes without an event."""
     transaction.on_commit(partial(NOTIFIER.tell, chat_id), robust=True)
 
 
 def tell_of_list(owner: int) -> None:
-    """Tell that a person's list of chats changed, in none of them, when this has committed."""
+    """Announce a changed list of chats after the commit."""
     transaction.on_commit(partial(NOTIFIER.put, owner, ""), robust=True)
 
 
 def end_stream(turn_id: uuid.UUID) -> None:
-    """Let a turn's stream expire, after the commit: its worker ended and could not say so."""
+    """Let a turn's stream expire after the commit. Its dead worker could not do so."""
     transaction.on_commit(partial(expire, live.turn_key(turn_id)), robust=True)
 
 
 def expire(key: str) -> None:
-    """Let a stream expire as after the end of its turn."""
+    """Let a stream expire like after the end of its turn."""
     try:
         client().expire(key, live.SECONDS_AFTER_END)
     except (RedisError, OSError) as error:
-        logger.warning("live bus unreachable, a stream stays: %s", type(error).__name__)
+        logger.warning("live bus unreachable, a stream expires later: %s", type(error).__name__)

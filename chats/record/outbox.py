@@ -1,8 +1,7 @@
-"""The outbox of webhooks: what they are to be told is stored with the event itself.
+"""The outbox of webhooks: deliveries are stored in the transaction of their event.
 
-An event of the ledger and its deliveries share a transaction, so each event that happened is told
-at least once and no other ever is. Deliveries carry ids and numbers, never words: who hears of a
-message reads it over REST, with a key, while it is still there.
+Therefore each committed event is delivered at least once, and no other ever is. Deliveries contain
+ids and numbers, never text: receivers read a message over REST with a key, while it exists.
 """
 
 import json
@@ -19,6 +18,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
+from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.models import Chat, Webhook, WebhookDelivery
@@ -27,24 +27,26 @@ from contextpolicy.models import AuditEvent, LedgerCheckpoint
 
 AUDIT = "ledger.recorded"
 CHECKPOINT = "checkpoint.signed"
-# Each event with what it tells.
+# The events with their labels.
 EVENTS: Mapping[str, str] = {
-    "message.added": "A message was added to one of your chats",
-    "turn.finished": "A reply in one of your chats ended: completed, stopped or failed",
-    "compaction.published": "A summary took effect in one of your chats",
-    "task.changed": "The task of a team in one of your chats changed",
-    "policy.changed": "A policy changed, or where it applies",
-    CHECKPOINT: "A checkpoint of the audit ledger was signed",
-    AUDIT: "Every event of the audit, of everybody",
+    "message.added": gettext_noop("A message was added to one of your chats"),
+    "turn.finished": gettext_noop(
+        "A reply in one of your chats ended: completed, stopped or failed"
+    ),
+    "compaction.published": gettext_noop("A summary took effect in one of your chats"),
+    "task.changed": gettext_noop("The task of a team in one of your chats changed"),
+    "policy.changed": gettext_noop("A policy changed, or where it applies"),
+    CHECKPOINT: gettext_noop("A checkpoint of the audit ledger was signed"),
+    AUDIT: gettext_noop("Every audit event of every person"),
 }
-# What is told of everybody is told to those who may see it.
+# Events about all people require a permission.
 NEEDED: Mapping[str, str] = {
     "policy.changed": "contextpolicy.view_contextpolicy",
     CHECKPOINT: "contextpolicy.view_auditevent",
     AUDIT: "contextpolicy.view_auditevent",
 }
 MOST_BYTES = 256 * 1024
-# Every process knows within so many seconds that a webhook was made or changed.
+# Seconds until all processes know that a webhook was created or changed.
 KNOWN_SECONDS = 5.0
 LANES = {False: "fast", True: "slow"}
 
@@ -53,7 +55,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A webhook that sends: whose it is, and of what it is told."""
+    """An active webhook: its owner and events."""
 
     webhook: uuid.UUID
     owner: int
@@ -62,14 +64,14 @@ class Subscriber:
 
 
 class Subscribers:
-    """The webhooks that send, as this process read them a few seconds ago."""
+    """This process's cache of active webhooks."""
 
     def __init__(self) -> None:
         self.found: tuple[Subscriber, ...] = ()
         self.known_until = -math.inf
 
     def current(self) -> tuple[Subscriber, ...]:
-        """Return them; read again when the few seconds are over."""
+        """Return the active webhooks, read again after a few seconds."""
         if time.monotonic() >= self.known_until:
             rows = Webhook.objects.filter(off=Webhook.Off.ON, owner__is_active=True)
             values = rows.order_by("created_at", "pk")
@@ -82,7 +84,7 @@ class Subscribers:
         return self.found
 
     def know(self, found: Any, *, seconds: float = KNOWN_SECONDS) -> None:
-        """Take these as all there are, for so long."""
+        """Use these as the active webhooks for `seconds`."""
         self.found, self.known_until = tuple(found), time.monotonic() + seconds
 
     def forget(self) -> None:
@@ -96,14 +98,14 @@ SUBSCRIBERS = Subscribers()
 
 @receiver(ledger.recorded)
 def hear(event: AuditEvent, **_signal: Any) -> None:
-    """Store what webhooks are to be told of the event; most installations have none."""
+    """Store the event's deliveries. Most installations have no webhooks."""
     if subscribers := SUBSCRIBERS.current():
         store(event, subscribers)
 
 
 @receiver(ledger.checkpointed)
 def hear_checkpoint(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
-    """Store what webhooks are to be told of a checkpoint: the note itself, which holds no words."""
+    """Store the deliveries of a checkpoint: the note itself, which contains no text of people."""
     told = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
     data = {
         "origin": checkpoint.origin.name,
@@ -119,7 +121,7 @@ def hear_checkpoint(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
 
 
 def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
-    """Store a delivery for each webhook that is to hear of the event."""
+    """Store a delivery for each webhook subscribed to the event."""
     told = tellings(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
         told.append((AUDIT, as_recorded(event)))
@@ -146,7 +148,7 @@ def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
 
 
 def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> WebhookDelivery:
-    """Make the row of a delivery, in the form of the Standard Webhooks specification."""
+    """Return a new delivery, in the format of the Standard Webhooks specification."""
     stated = {"type": name, "timestamp": at.isoformat(), "data": data}
     body = json.dumps(stated, ensure_ascii=False, separators=(",", ":"))
     if len(body.encode()) > MOST_BYTES:
@@ -158,7 +160,7 @@ def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> Webh
 
 
 def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
-    """Return what the event means to webhooks: names with their data."""
+    """Return the webhook events for a ledger event: names with their data."""
     data: Data = dict(event.data)
     about: Data = {}
     if event.chat_id:
@@ -169,7 +171,7 @@ def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
 
 
 def as_recorded(event: AuditEvent) -> Data:
-    """Return what the ledger hashes and exports of the event, with both hashes."""
+    """Return the event's data as hashed and exported by the ledger, with both hashes."""
     hashed: Data = json.loads(ledger.line_of(event))
     return {**hashed, "previous_hash": event.previous_hash, "hash": event.hash}
 
@@ -227,20 +229,20 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
 
 
 def may_hear(owner: User, event: str) -> bool:
-    """Tell whether the person may be told of such events."""
+    """Return True if the person may receive such events."""
     needed = NEEDED.get(event)
     return owner.is_active and (needed is None or owner.has_perm(needed))
 
 
 def due(*, now: datetime) -> Any:
-    """Return what may be sent now, as rows of deliveries."""
+    """Return the deliveries that may be sent now."""
     rested = Q(webhook__rests_until=None) | Q(webhook__rests_until__lte=now)
     rows = WebhookDelivery.objects.filter(status=WebhookDelivery.Status.WAITING, next_at__lte=now)
     return rows.filter(rested, webhook__off=Webhook.Off.ON, webhook__owner__is_active=True)
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the tasks for what is due: tries again, and what a lost task left; return how many."""
+    """Enqueue delivery tasks for retries and lost tasks. Return their number."""
     lanes = due(now=now).order_by().values_list("webhook__is_slow", flat=True).distinct()
     found = [LANES[is_slow] for is_slow in lanes]
     for lane in found:

@@ -1,6 +1,6 @@
-"""Keeps account of requests beside all chats, as those passed on: numbers and reasons, no words.
+"""Accounts for requests outside of chats, such as pass-through ones: numbers and reasons, no text.
 
-Each stands in the ledger once it is over, with its key, model, tokens and time.
+Each is recorded in the ledger when it ends, with its key, model, tokens and time.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground import databases
 from chats.ground.refusals import Refusal
@@ -17,34 +18,36 @@ from chats.models import ApiKey, PassedOn, SkippedRow
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# Beyond the longest call: then the process that made it is gone.
+# After the longest call, the process that made it must have died.
 GRACE = timedelta(minutes=1)
 TRIED = "summary.tried"
-# The tokens that the ledger tells of.
+# The token counts in the ledger event.
 TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
-    """The key has as many requests under way as it may."""
+    """The key has the maximum number of requests in progress."""
 
     code = "too_many_passed_on"
     status = 429
-    sentence = "This API key has {limit} requests under way. Wait for one to end."
+    sentence = gettext_noop(
+        "This API key already has {limit} requests in progress. Wait for one to end."
+    )
     retry_after = 5
 
 
 class TrialUnderWay(Refusal):
-    """The person tries a summary already."""
+    """The person is already testing a summary."""
 
     code = "trial_under_way"
     status = 429
-    sentence = "A summary is being tried for you already. Wait until it has ended."
+    sentence = gettext_noop("A test summary is already running for you. Wait until it ends.")
     retry_after = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a call: its outcome, the provider's count, and the code of a failure."""
+    """The end of a call: outcome, the provider's token count, and an error code."""
 
     outcome: str
     usage: Mapping[str, int]
@@ -52,7 +55,7 @@ class Ended:
 
 
 def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) -> PassedOn:
-    """Store that a request goes on to its provider. Raises `TooManyPassedOn`."""
+    """Store a pass-through request before it is sent. Raises `TooManyPassedOn`."""
     limit = settings.GATEWAY_TURNS_PER_KEY
     open_rows = PassedOn.objects.filter(api_key=key, outcome="open", created_at__gt=now - longest())
     if open_rows.count() >= limit:
@@ -69,13 +72,13 @@ def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) 
 
 
 def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
-    """Store that a summary is about to be tried, one at a time for each person.
+    """Store a summary test before it is sent, one at a time per person.
 
     Raises `TrialUnderWay`.
     """
     kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
     with transaction.atomic():
-        # Two at the same moment wait for each other here.
+        # Serialises concurrent requests of the person.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
         if open_row.filter(kind=kind, created_at__gt=now - longest()).exists():
             raise TrialUnderWay
@@ -90,7 +93,7 @@ def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
 
 
 def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
-    """Store the end of a call, once, and tell the ledger."""
+    """Store the end of a call once, and record it in the ledger."""
     with transaction.atomic():
         changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
             outcome=ended.outcome,
@@ -115,7 +118,7 @@ def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
 
 
 def sweep(*, now: datetime) -> int:
-    """End the calls whose process is gone; return how many there were."""
+    """End the calls of dead processes. Return their number."""
     rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - longest())
     lost = list(rows.order_by("pk")[:100])
     for row in lost:
@@ -129,5 +132,5 @@ def sweep(*, now: datetime) -> int:
 
 
 def longest() -> timedelta:
-    """Return the time after which no call is under way."""
+    """Return the time after which no call can be in progress."""
     return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

@@ -1,4 +1,4 @@
-"""Loads the history of a prompt with the policy's history provider, or with the built-in one."""
+"""Loads a prompt's history with the policy's history provider, or with the built-in one."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from contextpolicy.history_providers import (
 
 logger = logging.getLogger(__name__)
 
-# The notes of a receipt.
+# Notes in receipts.
 MISSING, FAILED = "history_provider:missing", "history_provider:failed"
 
 
 @dataclass(frozen=True, slots=True)
 class ProvidedHistory:
-    """A loaded history; `skipped` has the ranges that a provider of a package left out."""
+    """A loaded history. `skipped` has the ranges that a plug-in provider left out."""
 
     loaded: Loaded
     skipped: tuple[Range, ...] = ()
@@ -45,11 +45,11 @@ def load_provided(
     zone: str = "",
     keep: str = "",
 ) -> ProvidedHistory:
-    """Load messages with `after` < seq < `before` as the policy's provider chooses them.
+    """Load messages with `after` < seq < `before` as selected by the policy's provider.
 
-    `zone`: the time zone of the messages' days. `keep` is the id of the newest message if it must
-    not be left out. The built-in provider is used if the one of the policy is missing, fails, or
-    returns messages that are not of the branch.
+    `zone` is the time zone of the messages' dates. `keep` is the id of the newest message if it
+    must be included. The built-in provider is used if the policy's provider is missing, fails, or
+    returns messages from elsewhere.
     """
 
     def built_in(*notes: str) -> ProvidedHistory:
@@ -87,7 +87,7 @@ def load_provided(
     )
     try:
         chosen = chosen_by(provider, query, read=read)
-    except Exception as error:  # noqa: BLE001 - code of a package may fail in any way
+    except Exception as error:  # noqa: BLE001  # plug-in code may fail in any way
         logger.warning("History provider %s failed: %s", provider.name, type(error).__name__)
         return built_in(FAILED)
     if keep and not any(message.id == keep for message in chosen):
@@ -104,20 +104,23 @@ def load_provided(
 def chosen_by(
     provider: HistoryProvider, query: HistoryQuery, *, read: dict[int, engine.Message]
 ) -> list[engine.Message]:
-    """Return the provider's messages. Raises `ProviderRefused` unless they are those it read."""
+    """Return the provider's messages.
+
+    Raises `ProviderRefused` unless they are unchanged and in order.
+    """
     chosen = list(provider.get_history(query))
     seqs = [message.seq for message in chosen]
     if seqs != sorted(set(seqs)):
         raise ProviderRefused("the messages are not in order")
     if any(read.get(message.seq) != message for message in chosen):
-        raise ProviderRefused("a message is not the branch's, or was changed")
+        raise ProviderRefused("a message is not on the branch, or was changed")
     return chosen
 
 
 def newest_fitting(
     messages: Sequence[engine.Message], *, values: PolicyValues, tokens: int, most: int | None
 ) -> list[engine.Message]:
-    """Return the newest of the messages that a prompt can hold, oldest first."""
+    """Return the newest messages that a prompt can hold, oldest first."""
     fitting: list[engine.Message] = []
     room = tokens
     for message in reversed(messages):

@@ -1,7 +1,7 @@
-"""Finds the messages that quote another one, so that an erasure can name them.
+"""Finds messages that quote another one, so that an erasure can list them.
 
-Verbatim only, white space and quote marks of Markdown aside: no rule can find the same thing said
-in other words.
+Only verbatim quotes, ignoring white space and Markdown quote marks: paraphrases cannot be found by
+a rule.
 """
 
 import re
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from chats.models import Message
 
-# So many equal characters in a row are a quote; fewer happen by chance.
+# The shortest quote in characters. Shorter matches happen by chance.
 SHORTEST = 40
-# A shorter message is quoted where all of it stands, if it has at least so many characters.
+# A shorter message counts as quoted if all of it occurs, with at least this many characters.
 SHORTEST_WHOLE = 16
-# Half of the shortest quote: every quote holds a whole block that begins at a multiple of this.
+# Half of the shortest quote: each quote contains a whole block at a multiple of this offset.
 BLOCK = SHORTEST // 2
-# Places of one block that are compared. A block with more is filler, such as a line of dashes; a
-# quote of little else can be missed.
+# Compared positions per block. A block with more is filler, such as a line of dashes. A quote made
+# mostly of filler can be missed.
 MOST_PLACES = 20
 PAGE = 200
 _MARKS = re.compile(r"^[ \t]*(?:>[ \t]*)+", re.MULTILINE)
@@ -25,16 +25,16 @@ _MARKS = re.compile(r"^[ \t]*(?:>[ \t]*)+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A message that has words of another, and the first of these words as they were compared."""
+    """A message that quotes another, and the start of the quote as compared."""
 
     message: Message
     words: str
 
 
 def quotes_of(message: Message) -> list[Quote]:
-    """Return the other messages of the chat, on any branch, that have words of this one.
+    """Return the other messages of the chat, on all branches, that quote this one.
 
-    Oldest first; erased messages have no words. Reads the whole chat, a page at a time.
+    Oldest first, without erased messages. Reads the whole chat, one page at a time.
     """
     index = Index(said(message))
     rows = Message.objects.filter(branch__chat=message.branch.chat_id, erased_at=None)
@@ -43,7 +43,7 @@ def quotes_of(message: Message) -> list[Quote]:
 
 
 def matching(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
-    """Yield the rows that quote, each with the words."""
+    """Yield the rows with a quote."""
     for row in rows:
         words = index.shared(said(row))
         if words:
@@ -51,7 +51,7 @@ def matching(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
 
 
 def said(message: Message) -> str:
-    """Join everything a message says, thinks, asks of tools and was told by them, in one line."""
+    """Return a message's text, reasoning, tool arguments and tool results in one line."""
     texts = (str(part.get(key, "")) for part in message.parts for key in KEYS)
     return plain("\n".join(text for text in texts if text))
 
@@ -60,12 +60,12 @@ KEYS = ("text", "arguments", "content")
 
 
 def plain(text: str) -> str:
-    """Remove the marks of quotes from a text and make its white space single spaces."""
+    """Return a text without quote marks and with single spaces."""
     return " ".join(_MARKS.sub("", text).split())
 
 
 class Index:
-    """The words of one text, ready to be looked for in many others."""
+    """An index of one text, for finding its quotes in many others."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -76,7 +76,7 @@ class Index:
                 places.append(start)
 
     def shared(self, other: str) -> str:
-        """Return the first words that another text has of this one; empty without a quote."""
+        """Return the first quote of this text in another one. Empty without a quote."""
         if len(self.text) < SHORTEST:
             whole = len(self.text) >= SHORTEST_WHOLE and self.text in other
             return self.text if whole else ""
@@ -88,7 +88,9 @@ class Index:
         return ""
 
     def around(self, other: str, *, at: int, start: int) -> str:
-        """Return what both texts share around a block, up to twice the shortest quote each way."""
+        """Return the shared text around a block, up to twice the shortest quote in each
+        direction.
+        """
         before = after = 0
         while (
             before < min(at, start, 2 * SHORTEST)

@@ -1,8 +1,8 @@
-"""Reading other people's chats: for auditors, with a reason, one chat for half an hour.
+"""Reading other people's chats: for auditors, with a reason, one chat for 30 minutes.
 
-The ledger row with the reason is the permission itself: nobody can read without having left it.
-Where the instance asks for two persons, an auditor asks, and the row of another one who grants it
-is the permission; one that nobody answers is forgotten after a day.
+The ledger entry with the reason is the permission, so reading without an entry is impossible. If
+the instance requires two people, an auditor asks, and the entry of another auditor who grants it is
+the permission. Unanswered requests expire after a day.
 """
 
 import uuid
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
@@ -22,15 +23,17 @@ from chats.record.messages import UNSTORABLE, InvalidCharacter
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.reasons import says_something
+from contextpolicy.roles import ROLES
 
 HALF_AN_HOUR = timedelta(minutes=30)
-# So long another auditor may grant what one asked for.
+# How long another auditor may grant a request.
 A_DAY = timedelta(days=1)
 SHORTEST, LONGEST = 10, 300
-# Of the letters or digits of a reason, half of the shortest length at least, so many differ.
+# Reasons need at least half of the shortest length in letters or digits, with this many different
+# ones.
 DIFFERENT = 3
 OPENED = "content.opened"
-# All that the ledger says of readings.
+# All ledger events about reading.
 CONTENT = (
     "content.asked",
     "content.closed",
@@ -39,6 +42,7 @@ CONTENT = (
     OPENED,
     "content.read",
     "content.refused",
+    "kept_text.read",
 )
 
 
@@ -46,9 +50,9 @@ class ReasonNeeded(Refusal):
     """The reason for reading a chat is missing, too short or too long."""
 
     code = "reason_needed"
-    sentence = (
-        "Say why you read this chat, in {shortest} to {longest} characters: a case, a complaint, "
-        "an order. The reason stands in the ledger before anything is shown."
+    sentence = gettext_noop(
+        "Enter a reason for reading this chat, such as a case or a complaint, in {shortest} to "
+        "{longest} characters. The audit log records it first."
     )
 
     def __init__(self) -> None:
@@ -56,40 +60,37 @@ class ReasonNeeded(Refusal):
 
 
 class ReadingNotOpen(Refusal):
-    """A chat is to be read, and nobody said why, or the half hour is over."""
+    """The auditor has not opened the chat, or the 30 minutes have ended."""
 
     code = "reading_not_open"
     status = 403
-    sentence = (
-        "You have not opened this chat for reading, or its half hour is over. Say why you read it "
-        "first: with POST /api/v1/audit/readings, or on the page of one of its calls. Where the "
-        "instance asks for two persons, another auditor then grants it."
+    sentence = gettext_noop(
+        "You have not opened this chat for reading, or your 30 minutes have ended. Give a reason "
+        "first, with POST /api/v1/audit/readings or on the page of one of its calls. If a second "
+        "auditor is required, they have to approve it."
     )
 
 
 class SecondAuditorNeeded(Refusal):
-    """An auditor was about to grant or refuse what they asked for themselves."""
+    """Auditors cannot grant or refuse their own requests."""
 
     code = "second_auditor_needed"
     status = 409
-    sentence = (
-        "This instance asks for two persons: you asked to read this chat, so another auditor "
-        "grants or refuses it."
+    sentence = gettext_noop(
+        "You requested to read this chat. This instance requires a second auditor to approve or "
+        "reject the request."
     )
 
 
 def open_chat(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> datetime | None:
-    """Write the reason into the chat's chain and return until when the chat may be read.
+    """Record the reason in the chat's chain.
 
-    None where the instance asks for two persons: then it is asked for, and waits for another one.
-    Raises `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist where the chat is gone.
+    Return when the permission ends.
+
+    None if the instance requires two people: the request then waits for another auditor. Raises
+    `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist if the chat was erased.
     """
-    words = " ".join(reason.split())
-    is_said = says_something(words, letters=SHORTEST // 2, different=DIFFERENT)
-    if not (SHORTEST <= len(words) <= LONGEST and is_said):
-        raise ReasonNeeded
-    if found := UNSTORABLE.search(words):
-        raise InvalidCharacter(position=found.start())
+    words = checked_reason(reason)
     kind, period = ("content.asked", A_DAY) if settings.TWO_PERSONS else (OPENED, HALF_AN_HOUR)
     until = now + period
     with transaction.atomic():
@@ -99,22 +100,33 @@ def open_chat(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> 
     return until if kind == OPENED else None
 
 
-def end(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
-    """End somebody's reading of a chat before its time.
+def checked_reason(reason: str) -> str:
+    """Return a reason with single spaces. Raises `ReasonNeeded` and `InvalidCharacter`."""
+    words = " ".join(reason.split())
+    is_said = says_something(words, letters=SHORTEST // 2, different=DIFFERENT)
+    if not (SHORTEST <= len(words) <= LONGEST and is_said):
+        raise ReasonNeeded
+    if found := UNSTORABLE.search(words):
+        raise InvalidCharacter(position=found.start())
+    return words
 
-    Raises `ReadingNotOpen`, and Chat.DoesNotExist where the chat goes meanwhile.
+
+def end(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
+    """End an auditor's reading of a chat early.
+
+    Raises `ReadingNotOpen`, and Chat.DoesNotExist if the chat is erased concurrently.
     """
     require_open(chat_id=chat_id, actor=actor, now=now)
     with transaction.atomic():
         locking.locked_chat(chat_id)
-        # Of two that end it at once, one does.
+        # Checked again under the lock, so that only one of two concurrent requests succeeds.
         require_open(chat_id=chat_id, actor=actor, now=now)
         ledger.record("content.closed", actor=actor, now=now, chat_id=chat_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The permission to read one chat, as the ledger has it."""
+    """The permission to read one chat, from the ledger."""
 
     chat_id: uuid.UUID
     reason: str
@@ -122,15 +134,16 @@ class Reading:
 
     @property
     def until(self) -> datetime:
-        """The time at which it ends by itself."""
+        """The time at which it expires."""
         return self.opened_at + HALF_AN_HOUR
 
 
 def readings(*, actor: str, now: datetime, chat_id: uuid.UUID | None = None) -> list[Reading]:
-    """Return what somebody may read now, the newest first: of one chat, or of all."""
+    """Return what an auditor may read now, newest first: in one chat, or in all."""
     own = Q(type__in=(OPENED, "content.closed"), actor=actor)
     granted = Q(type="content.granted", data__user=number_of(actor))
     rows = AuditEvent.objects.filter(own | granted, at__gt=now - HALF_AN_HOUR, at__lte=now)
+    rows = rows.filter(pk__gt=last_loss_of_role(user=number_of(actor), now=now))
     if chat_id is not None:
         rows = rows.filter(chat_id=chat_id)
     newest: dict[uuid.UUID, AuditEvent] = {}
@@ -145,28 +158,48 @@ def readings(*, actor: str, now: datetime, chat_id: uuid.UUID | None = None) -> 
     ]
 
 
+def last_loss_of_role(*, user: int, now: datetime) -> int:
+    """Return the ledger entry of a person's last loss of a role within 30 minutes, or 0.
+
+    It ends all open readings. Regaining the role does not restore them.
+    """
+    rows = AuditEvent.objects.filter(
+        type__in=("role.changed", "user.changed"),
+        data__user=user,
+        at__gt=now - HALF_AN_HOUR,
+        at__lte=now,
+    )
+    for row in rows.order_by("-pk"):
+        groups = row.data.get("groups", {"from": [], "to": []})
+        lost = set(groups["from"]) - set(groups["to"])
+        flags = [row.data.get(name) for name in ("is_active", "is_superuser")]
+        if lost & set(ROLES) or False in flags:
+            return row.pk
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingRequest:
-    """The wish of an auditor to read a chat, which another one has not answered yet."""
+    """An auditor's request to read a chat, which no other auditor has answered yet."""
 
-    # Made of the row's hash: nothing with an address of its own can be counted through.
+    # Derived from the entry's hash, so that ids in URLs cannot be enumerated.
     id: uuid.UUID
     chat_id: uuid.UUID
-    # The id of who asks.
+    # The id of the requesting auditor.
     user: int
     reason: str
     asked_at: datetime
 
     @property
     def until(self) -> datetime:
-        """The time at which it is forgotten."""
+        """The time at which it expires."""
         return self.asked_at + A_DAY
 
 
 def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[ReadingRequest]:
-    """Return what waits for a second auditor, the newest first: of one chat, or of all.
+    """Return the requests that wait for a second auditor, newest first: of one chat, or of all.
 
-    Who asks for the same chat again says anew why.
+    A repeated request for the same chat replaces the earlier one.
     """
     if not settings.TWO_PERSONS:
         return []
@@ -191,20 +224,22 @@ def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[ReadingReq
 
 
 def waiting_of(*, chat_id: uuid.UUID, actor: str, now: datetime) -> ReadingRequest | None:
-    """Return what somebody asked for in a chat and waits for; None where they do not."""
+    """Return an auditor's waiting request for a chat, or None."""
     waiting = asked(now=now, chat_id=chat_id)
     return next((each for each in waiting if each.user == number_of(actor)), None)
 
 
 def id_of(row: AuditEvent) -> uuid.UUID:
-    """Return the id of what a row asks for."""
+    """Return the id of an entry's request."""
     return uuid.UUID(hex=row.hash[:32])
 
 
 def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) -> ReadingRequest:
-    """Grant or refuse what another auditor asked to read; their half hour begins with it.
+    """Grant or refuse another auditor's request.
 
-    Raises `NotFound` where nothing of this id waits (any more), and `SecondAuditorNeeded`.
+    Granting starts their 30 minutes.
+
+    Raises `NotFound` if no request with this id is waiting, and `SecondAuditorNeeded`.
     """
     lately = AuditEvent.objects.filter(type="content.asked", at__gt=now - A_DAY, at__lte=now)
     row = lately.filter(hash__startswith=asked_id.hex).first()
@@ -215,7 +250,7 @@ def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) 
             locking.locked_chat(row.chat_id)
         except Chat.DoesNotExist:
             raise NotFound from None
-        # Of two that answer it at once, one does.
+        # Only one of two concurrent answers succeeds.
         waiting = {each.id: each for each in asked(now=now, chat_id=row.chat_id)}
         if asked_id not in waiting:
             raise NotFound
@@ -228,9 +263,9 @@ def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) 
 
 
 def told_to(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
-    """Return who read what in a person's chats, the newest first.
+    """Return the readings of a person's chats by others, newest first.
 
-    None where the instance does not tell (`OWNERS_SEE_READINGS`).
+    Empty if the instance does not show them (`OWNERS_SEE_READINGS`).
     """
     if not settings.OWNERS_SEE_READINGS:
         return AuditEvent.objects.none()
@@ -239,23 +274,23 @@ def told_to(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
 
 
 def number_of(actor: str) -> int:
-    """Return the id of a person whom the ledger names."""
+    """Return the id of a person from a ledger actor."""
     return int(actor.removeprefix("user:"))
 
 
 def existing(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the chats that are there."""
+    """Return those of the chats that still exist."""
     return set(Chat.objects.filter(pk__in=list(chats)).values_list("pk", flat=True))
 
 
 def open_until(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
-    """Return until when somebody may read a chat; None if they have to say why first."""
+    """Return when an auditor's permission for a chat ends. None without permission."""
     found = readings(actor=actor, now=now, chat_id=chat_id)
     return found[0].until if found else None
 
 
 def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
-    """Return until when somebody may read a chat. Raises `ReadingNotOpen`."""
+    """Return when an auditor's permission for a chat ends. Raises `ReadingNotOpen`."""
     until = open_until(chat_id=chat_id, actor=actor, now=now)
     if until is None:
         raise ReadingNotOpen
@@ -265,9 +300,9 @@ def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
 def note_read(
     *, chat_id: uuid.UUID, call: Mapping[str, str], actor: str, now: datetime, form: str = ""
 ) -> None:
-    """Record that a prompt is shown, or goes out as a file, before it does.
+    """Record that a prompt is displayed or downloaded, before that happens.
 
-    `call`: the receipt, or the compaction, whose prompt it is.
+    `call` names the receipt or the compaction of the prompt.
     """
     kind = "content.downloaded" if form else "content.read"
     data = {**call, **({"form": form} if form else {})}

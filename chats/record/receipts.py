@@ -1,9 +1,8 @@
-"""Commits the ledger to model calls: to each receipt, by the row that ends its attempt.
+"""Commits the ledger to model calls: the entry that ends an attempt commits to its receipts.
 
 A receipt is sealed when it is written, before the call. The code that ends an attempt lists its
-calls. When a part of a prompt is erased, its receipt keeps the commitment but no salt and no hash,
-neither of the part nor of the whole: with all the rest known, either would be a way to guess the
-part.
+calls. If part of a prompt is erased, its receipt keeps the commitment but no salt and no hash,
+neither of the part nor of the whole: with the rest known, either would allow guessing the part.
 """
 
 import json
@@ -19,7 +18,7 @@ from chats.record import statements
 from chats.record.erasure_marks import ErasureMarks
 from contextpolicy import ledger
 
-# The columns known before the call; only an erasure changes them later.
+# The columns known before the call. Only an erasure changes them later.
 WRITTEN = (
     "attempt",
     "step",
@@ -33,7 +32,7 @@ WRITTEN = (
     "last_seq",
     "notes",
 )
-# Texts that are not a chat's own: kept once, however many chats send them.
+# Texts that do not belong to a chat: stored once for all chats.
 SHARED = {
     ("system", "policy"),
     ("system", "runtime"),
@@ -45,36 +44,36 @@ SHARED = {
     ("tools", ""),
     ("tail", "schema"),
 }
-# What an erasure changes.
+# The columns that an erasure changes.
 EMPTIED = ("segments", "prompt_sha256", "body_sha256", "salt", "erased_at")
 PAGE = 200
-# One piece of a prompt as its receipt has it.
+# One segment of a prompt in its receipt's format.
 Segment = Sequence[Any]
 
 
 def seal(receipt: Receipt) -> Receipt:
-    """Give a receipt that is about to be written its salt and its commitment."""
+    """Set the salt and the commitment of a receipt that is about to be written."""
     receipt.salt = new_salt()
     receipt.commitment = recomputed(receipt)
     return receipt
 
 
 def recomputed(receipt: Receipt) -> str:
-    """Compute the commitment to what the receipt says now."""
+    """Return the commitment to the receipt's current values."""
     said = {name: getattr(receipt, name) for name in WRITTEN}
     said |= {"id": str(receipt.pk), "turn": str(receipt.turn_id)}
-    # The one part with fractions, which databases may give back in another form.
+    # The only part with fractions, which databases may return in another format.
     said["budget"] = ledger.as_stored(receipt.budget)
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return commitment(text, salt=receipt.salt)
 
 
 def calls_of(*, turn_id: uuid.UUID, attempt: int) -> tuple[list[list[str]], dict[str, str]]:
-    """Return the calls of an attempt for the ledger row that ends it, and their bodies.
+    """Return the calls of an attempt for the ledger entry that ends it, and their bodies.
 
-    The calls are [[receipt, commitment], …]; the bodies are, by receipt, commitments to the hashes
-    of the bytes that were sent. Runs in the transaction of that row. A receipt older than
-    commitments gets one here.
+    The calls are [[receipt, commitment], …]. The bodies map receipts to commitments to the hashes
+    of the bytes sent. Runs in the transaction of that entry. A receipt without a commitment (older
+    versions) gets one here.
     """
     rows = statements.CALLS.tuples(turn=turn_id, attempt=attempt)
     calls = [[str(row[0]), row[1] or late(row[0])] for row in rows]
@@ -83,7 +82,7 @@ def calls_of(*, turn_id: uuid.UUID, attempt: int) -> tuple[list[list[str]], dict
 
 
 def late(pk: uuid.UUID) -> str:
-    """Seal a receipt that was written by an older version of the product, without commitments."""
+    """Seal a receipt that an older version wrote without a commitment."""
     receipt = Receipt.objects.get(pk=pk)
     if receipt.erased_at is None:
         seal(receipt).save(update_fields=["salt", "commitment"])
@@ -91,9 +90,9 @@ def late(pk: uuid.UUID) -> str:
 
 
 def own_ref(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
-    """Return the digest under which a text of a prompt is kept.
+    """Return the digest under which a text of a prompt is stored.
 
-    A chat's own words are kept for this chat alone: an erasure here takes nothing from another.
+    A chat's own text is stored separately for each chat, so that erasing it affects no other chat.
     """
     if not ref or not is_of_one_chat((origin, label)):
         return ref
@@ -101,16 +100,18 @@ def own_ref(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
 
 
 def is_of_one_chat(segment: Segment) -> bool:
-    """Tell whether the text of a piece is kept for its chat alone."""
+    """Return True if the text of a segment is stored for its chat only."""
     return (segment[0], segment[1]) not in SHARED
 
 
 def without(
     rows: QuerySet[Receipt], *, gone: Callable[[Segment], bool], marks: ErasureMarks
 ) -> tuple[int, int]:
-    """Mark the receipts that have an erased part; return how many, and how many texts were deleted.
+    """Mark the receipts with an erased part.
 
-    `gone` tells whether a segment is one. Its text is deleted, with the digest that named it. The
+    Return the numbers of marked receipts and deleted texts.
+
+    `gone` returns True for an erased segment. Its text is deleted, along with the digest. The
     caller writes `marks` to the ledger in the same transaction.
     """
     marked, digests = 0, set[str]()
@@ -121,7 +122,7 @@ def without(
         marked += 1
         named = {segment[5] for segment in meant if segment[5]}
         if receipt.erased_at is not None and not named:
-            # An earlier erasure has taken all that there was.
+            # An earlier erasure already removed everything.
             continue
         digests |= named
         receipt.segments = [nameless(s) if gone(s) else s for s in receipt.segments]
@@ -134,18 +135,18 @@ def without(
 
 
 def parts_of(rows: QuerySet[Receipt]) -> Iterator[Any]:
-    """Yield the receipts with what an erasure looks at, read a page at a time."""
+    """Yield the receipts with the columns that an erasure needs, one page at a time."""
     needed = rows.only(*EMPTIED)
     yield from needed.order_by("pk").iterator(chunk_size=PAGE)
 
 
 def nameless(segment: Segment) -> list[Any]:
-    """Return a segment without the digest of its text; its place and its size stay."""
+    """Return a segment without its text's digest. Its position and size stay."""
     return [*segment[:5], "", *segment[6:]]
 
 
 def forget(digests: set[str]) -> int:
-    """Delete texts of prompts for good; return how many there were."""
+    """Permanently delete prompt texts. Return their number."""
     ordered = sorted(digests)
     pages = [ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE)]
     return sum(PromptText.objects.filter(digest__in=page).delete()[0] for page in pages)

@@ -1,4 +1,4 @@
-"""The newest messages of one person across their own chats, in the order of time."""
+"""The newest messages of a person across their chats, in chronological order."""
 
 import uuid
 from datetime import datetime
@@ -10,7 +10,7 @@ from chats.models import Chat, Message
 from chats.record.access import chats_visible_to
 from chats.record.history import on_path
 
-# Chats are read newest first; so many are looked at, however little was said in them.
+# Chats are read newest first. The limit holds even if they have few messages.
 MOST_CHATS = 1000
 
 
@@ -24,10 +24,9 @@ def recent_messages(
 ) -> list[Message]:
     """Return the last `most` messages of a person's chats, or of one, ascending by time, then id.
 
-    `among`: of these chats of theirs alone; `until`: those said before this moment.
-
-    Of each chat the path that is open counts. What was excluded or erased, what waits, steps
-    without words, and temporary chats are left out; the cost follows `most`.
+    `among` limits the chats, `until` the time. Only the active branch of each chat is read.
+    Excluded, erased and waiting messages, steps without text, and temporary chats are left out. The
+    cost depends on `most`.
     """
     chats = chats_visible_to(user=owner).filter(temporary=False)
     if among is not None:
@@ -37,7 +36,7 @@ def recent_messages(
     newest: list[Message] = []
     rows = chats.select_related("active_branch__parent").order_by("-updated_at")[:MOST_CHATS]
     for chat in rows.iterator(chunk_size=20):
-        # Nothing in a chat is newer than the chat.
+        # No message in a chat is newer than the chat's `updated_at`.
         if len(newest) >= most and (not most or newest[0].created_at > chat.updated_at):
             break
         branch = chat.active_branch
@@ -52,5 +51,5 @@ def recent_messages(
 
 
 def at(message: Message) -> tuple[datetime, uuid.UUID]:
-    """Return a message's place in time; of equal times the id decides."""
+    """Return a message's sort key: time, then id."""
     return message.created_at, message.pk

@@ -1,6 +1,6 @@
-"""Says which counts and evaluations wait for a worker, and sends their tasks.
+"""Selects waiting policy counts and evaluations, and enqueues their tasks.
 
-The work itself is in `chats.simulation`; the sweep asks here.
+The work itself is in `chats.simulation`. The sweep calls this module.
 """
 
 from datetime import datetime, timedelta
@@ -11,15 +11,17 @@ from chats.ground import leases, queue
 from contextpolicy.models import AuditEvent, BlastRadius, EvaluatedTurn, Evaluation
 
 ENDED_TURN = "turn.completed"
-# Judgements of turns are kept so long; a sweep deletes so many of them at most.
+# How long evaluated turns are kept, and how many a sweep deletes at most.
 KEPT = timedelta(days=30)
 DELETED_AT_ONCE = 1_000
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the task of each count and each evaluation with something to do; return how many.
+    """Enqueue the task of each count and each evaluation with work to do.
 
-    Judgements that are too old are deleted, some at a time.
+    Return their number.
+
+    Also deletes some evaluated turns that are too old.
     """
     rows = BlastRadius.objects.filter(free(), state=BlastRadius.State.COUNTING)
     counts = list(rows.values_list("pk", flat=True))
@@ -35,13 +37,13 @@ def enqueue_due(*, now: datetime) -> int:
 
 
 def evaluations() -> list[Evaluation]:
-    """Return the evaluations under way that nobody works on."""
+    """Return the open evaluations that no worker holds."""
     rows = Evaluation.objects.filter(free(), state=Evaluation.State.OPEN)
     return list(rows.select_related("policy__current"))
 
 
 def is_due(row: Evaluation, *, now: datetime) -> bool:
-    """Tell whether an evaluation has turns to judge, or is to end."""
+    """Return True if an evaluation has turns to evaluate, or should end."""
     current = row.policy.current
     if now >= row.ends_at or (current.number if current else 0) != row.base:
         return True
@@ -49,5 +51,5 @@ def is_due(row: Evaluation, *, now: datetime) -> bool:
 
 
 def free() -> Q:
-    """Return the condition of rows that nobody works on."""
+    """Return the condition for rows that no worker holds."""
     return Q(lease_until=None) | leases.ended()

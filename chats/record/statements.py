@@ -1,4 +1,4 @@
-"""The statements by which the record is read, and its rows are locked, for every reply."""
+"""Prepared statements for reading stored messages and for row locks, used by each reply."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,7 +11,7 @@ from speed import prepared
 
 
 def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
-    """Return the messages of the pieces of a path, at least one."""
+    """Return the messages of the pieces of a path. At least one piece is required."""
     inside = Q()
     for branch_id, above, last in parts:
         inside |= Q(branch_id=branch_id, seq__gt=above, seq__lte=last)
@@ -19,7 +19,7 @@ def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
 
 
 def part_names(parts: int) -> list[tuple[str, str, str]]:
-    """Name the values of so many pieces."""
+    """Return the parameter names of that many pieces."""
     return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
 
 
@@ -65,7 +65,7 @@ FIRST_WAITING = prepared.Select(
 )
 
 
-# The columns of a value: of twenty those that a prompt of hundreds of messages needs.
+# The columns that an engine value needs: twelve of twenty, for prompts with hundreds of messages.
 HISTORY_COLUMNS = (
     "seq",
     "role",
@@ -84,7 +84,7 @@ HISTORY_COLUMNS = (
 
 @cache
 def history_page(parts: int, size: int) -> prepared.Select[Message]:
-    """Build the query of the newest `size` messages of so many pieces of a path."""
+    """Return the query for the newest `size` messages in that many pieces of a path."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
         places = [(at(branch), at(above), at(last)) for branch, above, last in part_names(parts)]

@@ -1,6 +1,9 @@
-"""Keeps the state of a chat's branches: rows that never change, of which the newest counts.
+"""Stores the state of a chat's branches as immutable versions.
 
-Every new row names the version it continues; if another one came between, nothing is written.
+The newest one is active.
+
+Each new version names the version it continues. If another one was written in between, nothing is
+written.
 """
 
 import uuid
@@ -8,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, ChatState
@@ -17,61 +22,61 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
-    """The state has a newer version than the one that was edited."""
+    """The state has a newer version than the edited one."""
 
     code = "state_changed"
     status = 409
-    sentence = (
-        "The state was changed meanwhile and is at version {version} now."
-        " Nothing was saved: look at it and correct it again."
+    sentence = gettext_noop(
+        "The state has changed since you opened it and is now at version {version}. Nothing was "
+        "saved. Review it and edit it again."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The state that a policy keeps in a chat: its schema, and the row in force (None: nothing)."""
+    """The state that a policy stores in a chat: its schema, and the active row (None: empty)."""
 
     schema: Mapping[str, Any]
     row: ChatState | None
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that are known."""
+        """The known values."""
         return dict(self.row.values) if self.row else {}
 
     @property
     def version(self) -> int:
-        """The version in force, 0 before the first."""
+        """The active version, 0 before the first."""
         return self.row.version if self.row else 0
 
     @property
     def declared(self) -> list[str]:
-        """The fields of the schema, sorted: not every database keeps the order they came in."""
+        """The fields of the schema, sorted, because not all databases keep their order."""
         return sorted(self.schema.get("properties", {}))
 
     @property
     def names(self) -> list[str]:
-        """The fields of the schema, then other names that are known."""
+        """The fields of the schema, then other known names."""
         return self.declared + sorted(set(self.values) - set(self.declared))
 
 
 def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:
-    """Return the state that a policy keeps on a branch; None when it keeps none."""
+    """Return the state that a policy stores on a branch. None if it stores none."""
     if values.strategy != EntityState.name:
         return None
     return Kept(schema=values.state_schema, row=newest(branch))
 
 
 def newest(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
-    """Return the state in force on a branch: its own newest, else its parent's at the fork.
+    """Return the active state of a branch: its own newest, else its parent's at the fork.
 
-    With `up_to` the state that was in force at this version.
+    With `up_to`, the state that was active at this version.
     """
     rows = ChatState.objects.filter(**({} if up_to is None else {"version__lte": up_to}))
     row = rows.filter(branch=branch).order_by("-version").first()
     fork = branch.fork_seq
     while row is None and branch.parent is not None:
-        # A correction of the parent after the fork moves no seq, so the fork's time counts too.
+        # An edit of the parent after the fork changes no seq, so the fork's time is compared too.
         seen = rows.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )
@@ -81,13 +86,13 @@ def newest(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     return row
 
 
-# The newest versions that a history shows.
+# The most versions in a history.
 MOST_VERSIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A change of one field; None: not known. `seq`: the message after which it was set."""
+    """A change of one field. None: unknown. `seq` is the message after which it was set."""
 
     name: str
     before: Any
@@ -97,18 +102,18 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a state, and what it changed in the one before."""
+    """One version of a state, and its changes from the previous one."""
 
     row: ChatState
     changes: tuple[FieldChange, ...]
 
 
 def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
-    """Return the versions on a branch, newest first, those of its parents before the fork too."""
+    """Return the versions on a branch, newest first, including its parents' before the fork."""
     rows = list(ChatState.objects.filter(branch=branch).order_by("-version")[: most + 1])
     fork = branch.fork_seq
     while branch.parent is not None and len(rows) <= most:
-        # As in `newest`.
+        # Like in `newest`.
         seen = ChatState.objects.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )
@@ -121,7 +126,7 @@ def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
 
 
 def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[FieldChange, ...]:
-    """Return what is different in a version, by name."""
+    """Return the differences from the previous version, by name."""
     old = before.values if before else {}
     return tuple(
         FieldChange(name, old.get(name), row.values.get(name), row.origins.get(name, {}).get("seq"))
@@ -142,8 +147,7 @@ def append(
 ) -> ChatState:
     """Write the next version, in the caller's transaction.
 
-    `to_seq`: the messages up to it are in the values. Raises `StateChanged` unless `base` is in
-    force.
+    The values cover the messages up to `to_seq`. Raises `StateChanged` unless `base` is active.
     """
     branch = locked_branch(branch_id)
     current = newest(branch)
@@ -165,7 +169,7 @@ def append(
 def origins(
     base: ChatState | None, values: Mapping[str, Any], new: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Say where each value comes from: one that stayed the same keeps its origin."""
+    """Return the origin of each value. An unchanged value keeps its origin."""
     old = base.values if base else {}
     known = base.origins if base else {}
     return {

@@ -1,4 +1,4 @@
-"""Adds up the calls for one person: tokens as the providers reported them, and summaries."""
+"""Sums up a person's calls: tokens as reported by the providers, and summaries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,8 +28,10 @@ from chats.record.access import chats_visible_to
 from contextpolicy.engine.costs import MOST_TOKENS
 
 FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
-# In what the calls are told apart: of a receipt, of a summary, which no key asked for, of a call
-# that was passed on.
+ANSWERED = (Receipt.Outcome.OK, Receipt.Outcome.STOPPED)
+# Calls without reported tokens or cost.
+UNREPORTED = Q(usage={}) | Q(usage__input=0, usage__output=0)
+# Group keys for a receipt, for a summary (which has no API key), and for a pass-through request.
 Grouping = Callable[[], Expression | F]
 GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
     "day": (
@@ -61,16 +63,19 @@ GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
 class GroupUsage:
     """The calls of one group.
 
-    `summary_cost` is None where a summary's price is not known, or several currencies meet.
+    `unreported` and `summaries_unreported` count calls without reported usage. `summary_cost` is
+    None if a summary's cost is unknown, or if there are several currencies.
     """
 
     group: str
     calls: int = 0
     failed: int = 0
+    unreported: int = 0
     input: int = 0
     cached: int = 0
     output: int = 0
     summaries: int = 0
+    summaries_unreported: int = 0
     summary_input: int = 0
     summary_output: int = 0
     summary_cost: Decimal | None = Decimal()
@@ -78,12 +83,12 @@ class GroupUsage:
 
 
 def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[GroupUsage]:
-    """Add up the calls for a person between two moments, by one of `GROUPS`, in its order.
+    """Sum up a person's calls between two times, grouped by one of `GROUPS`, in order.
 
-    Calls for replies, titles, states, preferences and warm-ups count as calls, and those of their
-    programs that were passed on without a chat; summaries are apart. Tokens are those that
-    providers reported: a call without a report adds none. What was erased is gone from
-    here too.
+    Calls for replies, titles, states, preferences and warm-ups count as calls, as do pass-through
+    requests of their clients. Summaries are counted separately. Tokens are those reported by
+    providers: a call without a report adds none and is counted as unreported. Erased data is not
+    included.
     """
     of_receipt, of_summary, of_passed_on = GROUPS[by]
     between = {"created_at__gte": since, "created_at__lt": until}
@@ -93,18 +98,21 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
     add_calls(found, summed(calls, of_receipt()))
     passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
     add_calls(found, summed(passed_on, of_passed_on()))
-    summaries = Compaction.objects.filter(branch__chat__in=chats, **between).exclude(usage={})
+    # Of the summaries without reported usage, those written by a model.
+    asked = ~Q(usage={}) | (~Q(calls=[]) & ~Q(summary_tokens=None))
+    summaries = Compaction.objects.filter(asked, branch__chat__in=chats, **between)
     costs = {
+        "silent": Count("pk", UNREPORTED),
         "price": Sum("cost"),
         "unknown": Count("pk", Q(cost=None)),
         "currencies": Count("currency", distinct=True),
         "currency": Max("currency"),
     }
-    # One group for all is told even where it is empty.
+    # Without grouping keys there is one group, even if it is empty.
     for row in summed(summaries, of_summary()).annotate(**costs).filter(number__gt=0):
         one = group(found, row)
         one.summaries, one.summary_input = row["number"], row["sent"]
-        one.summary_output = row["got"]
+        one.summary_output, one.summaries_unreported = row["got"], row["silent"]
         is_known = not row["unknown"] and row["currencies"] == 1
         one.summary_cost = row["price"] if is_known else None
         one.currency = row["currency"] if is_known else ""
@@ -112,18 +120,23 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
 
 
 def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
-    """Add what calls in groups took."""
-    for row in rows.annotate(failed=Count("pk", Q(outcome__in=FAILED))):
+    """Add grouped calls."""
+    counts = {
+        "failed": Count("pk", Q(outcome__in=FAILED)),
+        "silent": Count("pk", UNREPORTED & Q(outcome__in=ANSWERED)),
+    }
+    for row in rows.annotate(**counts):
         one = group(found, row)
         one.calls += row["number"]
         one.failed += row["failed"]
+        one.unreported += row["silent"]
         one.input += row["sent"]
         one.cached += row["cached"]
         one.output += row["got"]
 
 
 def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
-    """Return the rows in groups, as a query set of them with their number and tokens."""
+    """Return the rows as groups with their number and tokens."""
     return (
         rows.annotate(told=grouped_by)
         .values("told")
@@ -135,13 +148,13 @@ def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
 
 
 def tokens(kind: str) -> Coalesce:
-    """Return the sum of one number of the reports; an impossible one counts as not reported."""
+    """Return the sum of a reported number. Impossible values count as not reported."""
     possible = {f"usage__{kind}__gte": 0, f"usage__{kind}__lte": MOST_TOKENS}
     number = Case(When(**possible, then=Cast(KT(f"usage__{kind}"), BigIntegerField())))
     return Coalesce(Sum(number), Value(0))
 
 
 def group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:
-    """Return the group of a row, made when it is the first."""
+    """Return the group of a row. Creates it if needed."""
     name = str(row["told"])
     return found.setdefault(name, GroupUsage(group=name))

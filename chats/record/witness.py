@@ -1,9 +1,9 @@
-"""Verifies that rows and the ledger's commitments fit, in both directions, chat by chat.
+"""Verifies that rows match the ledger's commitments, in both directions, chat by chat.
 
-Each commitment in the ledger has its receipt or summary, from whose words and salt it can be
-computed again; each call of an attempt that ended, and each summary that is done, stands in a row.
-Calls and summaries that an erasure made unverifiable, and those made before the ledger committed to
-any, are counted and reported.
+Each commitment in the ledger has a receipt or summary, from whose text and salt it can be
+recomputed. Each call of an ended attempt, and each finished summary, is in a ledger entry. Calls
+and summaries that an erasure made unverifiable, and those from before commitments existed, are
+counted and reported.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from contextpolicy import ledger, rollback
 from contextpolicy.ledger import Break
 from contextpolicy.models import AuditEvent, LedgerHead
 
-# The chats verified together.
+# Chats verified together.
 PAGE = 100
 SCOPE = "chat:"
 ENDINGS = (
@@ -33,18 +33,18 @@ ENDINGS = (
     "turn.requeued",
     "turn.stopped",
 )
-# The row of a call that belongs to no attempt; it commits to it before it is made.
+# The entry of a call outside of attempts. It commits to the call before it is made.
 BESIDE = ("chat.preferences_asked", "chat.title_asked", "context.warmed")
 ERASURE = "message.erased"
-# The rows that name erased receipts and summaries, each in the chain of their chat.
+# The entries that name erased receipts and summaries, each in the chain of their chat.
 ERASURES = (ERASURE, ERASURE_MARKS)
 ERASED_WHOLE = "chat.erased"
-# Until chats could be brought back, this row was the last one; since then it names a time.
+# Before chats could be restored, this entry was the last one. Now it has a time.
 DELETED = "chat.deleted"
-UNSAID = "is marked as erased, and no row says so"
-# `erased` in the row that an upgrade wrote about marks that no row named.
+UNSAID = "is marked as erased without a ledger entry"
+# Value of `erased` in the entry that an upgrade wrote for marks without an entry.
 UNNAMED = "unnamed"
-# What the checks below compare, or need to find the rows; and what requests are rebuilt from.
+# The columns that the checks compare or use to find rows, and those for rebuilding requests.
 COMMITTED_OF_RECEIPTS = frozenset({*WRITTEN, *EMPTIED, "id", "turn", "budget", "commitment"})
 COMMITTED_OF_SUMMARIES = frozenset(
     {
@@ -65,7 +65,7 @@ rollback.PROTECTED.update(
     {
         ("chats", "receipt"): COMMITTED_OF_RECEIPTS,
         ("chats", "compaction"): COMMITTED_OF_SUMMARIES,
-        # The row that ends a run of retention has the digest of its entries.
+        # The entry that ends a retention run has the digest of its entries.
         ("chats", "retentionrun"): None,
         ("chats", "retentionentry"): None,
     }
@@ -76,28 +76,28 @@ rollback.COMMITTED_BY.update(
         ("chats", "compaction"): ("bodies", "calls", "text_commitment"),
     }
 )
-# Sorts behind every row.
+# Sorts after all rows.
 LAST = 2**63
-HELD = "model calls and summaries are as the ledger commits to them"
+HELD = "model calls and summaries match the ledger"
 ERASED = "model calls and summaries cannot be rebuilt, because a part of them was erased"
-BEFORE = "model calls were made before the ledger committed to calls"
+BEFORE = "model calls were made before the ledger recorded commitments"
 
 
 def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield where rows and commitments do not fit; `told` counts what was found. Never writes."""
+    """Yield mismatches between rows and commitments. `told` counts the results. Never writes."""
     for page in pages(scope):
         yield from of_chats(page, told=told)
 
 
 def pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
-    """Yield the chats that exist or that have a chain, a page at a time."""
+    """Yield the chats that exist or have a chain, one page at a time."""
     heads = LedgerHead.objects.filter(scope__startswith=SCOPE)
     if scope is not None:
         heads = heads.filter(scope=scope)
     names = heads.values_list("scope", flat=True).iterator(chunk_size=2000)
     known = {uuid.UUID(name.removeprefix(SCOPE)) for name in names}
     if scope is None:
-        # A chat whose chain is gone has rows to which no commitment is left.
+        # Rows of a chat whose chain is missing have no commitment.
         known |= set(Chat.objects.values_list("pk", flat=True).iterator(chunk_size=2000))
     ordered = sorted(known)
     for start in range(0, len(ordered), PAGE):
@@ -119,20 +119,20 @@ class LedgerClaims:
     """The ledger's statements about the calls and summaries of one chat."""
 
     scope: str
-    # By receipt: the commitment, and the number of the ledger row that holds it.
+    # By receipt: the commitment, and the number of its ledger entry.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # By receipt: the commitment to the hash of the body that left.
+    # By receipt: the commitment to the hash of the body as sent.
     bodies: dict[str, str] = field(default_factory=dict)
-    # The attempts whose end lists its calls: turn, number.
+    # The attempts whose end lists their calls, as (turn, number).
     ended: set[tuple[uuid.UUID | None, int]] = field(default_factory=set)
-    # By summary: the ledger rows about it.
+    # By summary: its ledger entries.
     summaries: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
-    # The receipts and summaries that rows name as erased.
+    # The receipts and summaries that entries name as erased.
     erased: set[str] = field(default_factory=set)
     gone: bool = False
 
     def hear(self, event: AuditEvent) -> None:
-        """Take in one row."""
+        """Process one entry."""
         if event.type in ENDINGS and "calls" in event.data:
             self.ended.add((event.turn_id, event.data["attempt"]))
             self.hear_calls(event)
@@ -147,15 +147,15 @@ class LedgerClaims:
         self.gone |= event.type == DELETED and "erase_at" not in event.data
 
     def hear_calls(self, event: AuditEvent) -> None:
-        """Take in the calls that a row commits to."""
+        """Process the calls that an entry commits to."""
         for receipt, committed in event.data["calls"]:
             self.calls[receipt] = (committed, event.seq)
         self.bodies |= event.data.get("bodies", {})
 
     def is_erased(self, pk: uuid.UUID) -> bool:
-        """Return True if a row names this receipt or summary as erased, by now."""
+        """Return True if an entry currently names this receipt or summary as erased."""
         if str(pk) not in self.erased:
-            # It may have been erased since the chain was read.
+            # It may have been erased after the chain was read.
             rows = AuditEvent.objects.filter(scope=self.scope, type__in=ERASURES)
             for data in rows.values_list("data", flat=True).iterator(chunk_size=2000):
                 self.erased |= named_in(data)
@@ -163,19 +163,19 @@ class LedgerClaims:
 
 
 def named_in(data: Mapping[str, Any]) -> set[str]:
-    """Return the receipts and summaries that a row about an erasure names."""
+    """Return the receipts and summaries that an erasure entry names."""
     return {*data.get("receipts", ()), *data.get("summaries", ())}
 
 
 def unnamed_marks(scope: str | None) -> Iterator[str]:
-    """Yield a sentence for each row that an upgrade wrote about marks without an event."""
+    """Yield a sentence for each entry that an upgrade wrote for marks without an event."""
     rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)
     if scope is not None:
         rows = rows.filter(scope=scope)
     for event in rows.order_by("scope", "seq").iterator(chunk_size=2000):
         count = len(named_in(event.data))
         yield (
-            f"{event.scope}: row {event.seq} names {count} model calls and summaries that were "
+            f"{event.scope}: entry {event.seq} names {count} model calls and summaries that were "
             "marked as erased before each chain recorded that. They cannot be compared."
         )
 
@@ -183,8 +183,8 @@ def unnamed_marks(scope: str | None) -> Iterator[str]:
 def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
     """Yield the first break of each chat of a page.
 
-    Rows that have to be in the ledger are read before it, and rows that it commits to after it: a
-    call that ends or is erased meanwhile is no break.
+    Rows that must be in the ledger are read before it, and rows that it commits to after it. A call
+    that ends or is erased during the check is therefore no break.
     """
     done, summaries = ended_calls(chat_ids), list(settled(chat_ids))
     said = heard(chat_ids)
@@ -196,23 +196,25 @@ def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[B
     existing = set(Chat.objects.filter(pk__in=chat_ids).values_list("pk", flat=True))
     found: dict[str, Break] = {}
     for chat_id, each in sorted(breaks, key=lambda pair: pair[1].seq or LAST):
-        # A chat erased meanwhile took its rows with it; the ledger says that it was erased.
+        # A chat erased during the check has no rows. The ledger records its erasure.
         if chat_id in existing:
             found.setdefault(each.scope, each)
     yield from found.values()
     for chat_id in said.keys() - existing:
         one = said[chat_id]
         if (one.calls or one.summaries) and not one.gone and not is_gone(one.scope):
-            yield Break(one.scope, 0, "the chat is gone, and no row says so")
+            yield Break(
+                one.scope, 0, "the chat is missing, and no ledger entry records its erasure"
+            )
 
 
 def is_gone(scope: str) -> bool:
-    """Return True if a row says by now that the whole chat was erased."""
+    """Return True if an entry currently records that the whole chat was erased."""
     return AuditEvent.objects.filter(scope=scope, type=ERASED_WHOLE).exists()
 
 
 def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
-    """Return what the ledger says about each of the chats."""
+    """Return the ledger's statements about each chat."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
     telling = Q(type__in=[*ENDINGS, *BESIDE, *ERASURES, DELETED, ERASED_WHOLE]) | Q(
@@ -224,7 +226,7 @@ def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
 
 
 def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
-    """Return the receipts of attempts that have ended."""
+    """Return the receipts of ended attempts."""
     rows = Receipt.objects.filter(turn__branch__chat__in=chat_ids)
     over = rows.exclude(turn__status=Turn.Status.RUNNING, attempt=F("turn__attempt"))
     read = over.values_list("turn__branch__chat", "pk", "turn", "attempt", "commitment")
@@ -232,7 +234,7 @@ def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
 
 
 def settled(chat_ids: Sequence[uuid.UUID]) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
-    """Return the summaries that nobody writes any more: chat, id, calls."""
+    """Return the summaries that are no longer being written, as (chat, id, calls)."""
     rows = Compaction.objects.filter(branch__chat__in=chat_ids, kind=Compaction.Kind.SUMMARY)
     done = rows.exclude(status=Compaction.Status.PREPARING)
     return done.values_list("branch__chat", "pk", "calls")
@@ -245,26 +247,29 @@ def missing(
     said: Mapping[uuid.UUID, LedgerClaims],
     told: Counter[str],
 ) -> Iterator[tuple[uuid.UUID, Break]]:
-    """Yield calls and summaries to which no row of the ledger commits."""
+    """Yield calls and summaries that no ledger entry commits to."""
     for call in calls:
         one = said[call.chat]
         if not call.commitment and (call.turn, call.attempt) not in one.ended:
             told[BEFORE] += 1
         elif str(call.receipt) not in one.calls:
-            reason = f"no row commits to the call of receipt {call.receipt}"
+            reason = f"no ledger entry commits to the call of receipt {call.receipt}"
             yield call.chat, Break(one.scope, 0, reason)
     for chat_id, pk, booked in summaries:
         rows = said[chat_id].summaries.get(str(pk), [])
         if not rows:
-            yield chat_id, Break(said[chat_id].scope, 0, f"no row tells of summary {pk}")
+            yield chat_id, Break(said[chat_id].scope, 0, f"no ledger entry mentions summary {pk}")
         elif booked and not any("calls" in data for _, data in rows):
-            yield chat_id, Break(said[chat_id].scope, 0, f"no row commits to the calls of {pk}")
+            yield (
+                chat_id,
+                Break(said[chat_id].scope, 0, f"no ledger entry commits to the calls of {pk}"),
+            )
 
 
 def changed_receipts(
     said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
-    """Yield receipts that are gone, or that say something else than the ledger commits to."""
+    """Yield receipts that are missing or differ from the ledger's commitment."""
     rows = Receipt.objects.filter(turn__branch__chat__in=said.keys())
     left = {chat_id: dict(one.calls) for chat_id, one in said.items()}
     for row in rows.annotate(chat=F("turn__branch__chat")).iterator(chunk_size=PAGE):
@@ -277,27 +282,27 @@ def changed_receipts(
             told[ERASED if row.erased_at else HELD] += 1
     for chat_id, calls in left.items():
         for pk, (_, seq) in calls.items():
-            yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} is gone")
+            yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} is missing")
 
 
 def receipt_fault(row: Receipt, committed: str, said: LedgerClaims) -> str:
-    """Say why a receipt is not what the ledger commits to; empty when it is."""
+    """Return how a receipt differs from the ledger's commitment. Empty if it matches."""
     if row.commitment != committed:
-        return "has another commitment than this row"
+        return "has a different commitment from this entry"
     if row.erased_at is not None:
         return "" if said.is_erased(row.pk) else UNSAID
     if not row.salt or recomputed(row) != committed:
         return "was changed"
     body = said.bodies.get(str(row.pk))
     if body is not None and not holds(body, row.body_sha256, salt=row.salt):
-        return "has another hash of its body than this row"
+        return "has a different body hash from this entry"
     return ""
 
 
 def changed_summaries(
     said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
-    """Yield summaries that are gone, or that are not what the ledger commits to."""
+    """Yield summaries that are missing or differ from the ledger's commitments."""
     rows = Compaction.objects.filter(branch__chat__in=said.keys())
     left = {chat_id: dict(one.summaries) for chat_id, one in said.items()}
     for row in rows.annotate(chat=F("branch__chat")).iterator(chunk_size=PAGE):
@@ -309,16 +314,18 @@ def changed_summaries(
             told[ERASED if row.erased_at else HELD] += 1
     for chat_id, summaries in left.items():
         for pk, ((seq, _), *_others) in summaries.items():
-            yield chat_id, Break(said[chat_id].scope, seq, f"compaction {pk} is gone")
+            yield chat_id, Break(said[chat_id].scope, seq, f"summary {pk} is missing")
 
 
 def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
-    """Say why a summary is not what one row commits to; empty when it is.
+    """Return how a summary differs from one entry's commitment.
 
-    Rows older than commitments have a hash of the text.
+    Empty if it matches.
+
+    Entries from before commitments have a hash of the text.
     """
     if data.get("calls", row.calls) != row.calls:
-        return "has other calls than this row commits to"
+        return "has different calls from this entry"
     if row.erased_at is not None:
         return "" if said.is_erased(row.pk) else UNSAID
     said_bodies, bodies = data.get("bodies", []), row.bodies or []
@@ -326,7 +333,7 @@ def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) 
         holds(committed, body, salt=row.salt)
         for committed, body in zip(said_bodies, bodies, strict=False)
     ):
-        return "has other hashes of its bodies than this row commits to"
+        return "has different body hashes from this entry"
     committed, hashed = data.get("text_commitment"), data.get("text_sha256")
     if committed and not holds(committed, row.text, salt=row.salt):
         return "was changed"

@@ -1,4 +1,4 @@
-"""The time zone of the days that prompts of a branch show."""
+"""The time zone of the dates in a branch's prompts."""
 
 from datetime import UTC, datetime, tzinfo
 from functools import cache
@@ -10,10 +10,10 @@ DEFAULT = "UTC"
 
 
 def zone_of(branch: Branch) -> str:
-    """Return the name of a branch's time zone: the one it keeps, else its owner's, else UTC.
+    """Return the name of a branch's time zone: the stored one, else its owner's, else UTC.
 
-    A branch keeps the zone of its first prompt with dates (`freeze_zone`), so that the beginning of
-    its prompts never changes when its owner travels.
+    A branch stores the zone of its first prompt with dates (`freeze_zone`), so that the prefix of
+    its prompts does not change when its owner travels.
     """
     if branch.time_zone:
         return branch.time_zone
@@ -22,14 +22,14 @@ def zone_of(branch: Branch) -> str:
 
 
 def freeze_zone(branch: Branch, *, zone: str) -> None:
-    """Keep the zone of a branch's first prompt with dates; later calls change nothing."""
+    """Store the zone of a branch's first prompt with dates. Later calls change nothing."""
     if zone and not branch.time_zone:
         Branch.objects.filter(pk=branch.pk, time_zone="").update(time_zone=zone)
         branch.time_zone = zone
 
 
 def day_in(zone: str, at: datetime) -> str:
-    """Return the ISO day of a moment in a time zone; UTC where this machine does not know it."""
+    """Return the ISO date of a time in a time zone. UTC if this machine does not know the zone."""
     return at.astimezone(_known(zone)).date().isoformat()
 
 
@@ -38,5 +38,5 @@ def _known(zone: str) -> tzinfo:
     try:
         return ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        # The name came from a browser, and a machine may have an older list of zones.
+        # The name came from a browser, and this machine may have an older time zone database.
         return UTC

@@ -1,1 +1,1 @@
-"""Renders Markdown as safe HTML: the only place that makes HTML of words."""
+"""Renders Markdown as safe HTML. No other package turns text into HTML."""

@@ -1,20 +1,20 @@
-"""Finds the part of a growing Markdown text that is final and can be rendered now."""
+"""Finds the final part of a growing Markdown text, which can be rendered."""
 
 import re
 
 FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`\n]*\n)|~{3,})[^\n]*\n", re.MULTILINE)
 BLANK = re.compile(r"\n[ \t]*\n+(?=[^\s])")
 MAY_BE_ITEM = re.compile(r"(?:[-+*]|\d{1,9}(?:[.)]|$))(?:[ \t]|\n|$)")
-# A list may begin within a block: it needs no blank line after a paragraph.
+# A list may start within a block: it needs no blank line after a paragraph.
 LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE)
 
 
 def closed_blocks(text: str) -> int:
-    """Return the offset up to which the top-level blocks of `text` are closed, whatever follows.
+    """Return the offset up to which the top-level blocks of `text` are closed.
 
-    A block is closed by a blank line before a line that begins at the margin, or by the end of its
-    fence. An item at the margin goes on with the list before it; so may a line that can become
-    one. One pass of regular expressions, so it may be asked at each line of a stream.
+    A block is closed by a blank line before a line without indentation, or by the end of its fence.
+    A list item without indentation continues the list before it, as does a line that may become
+    one. One pass of regular expressions, fast enough for each line of a stream.
     """
     end = text.rfind("\n") + 1
     closed = position = 0
@@ -35,7 +35,7 @@ def closed_blocks(text: str) -> int:
 
 
 def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
-    """Return the offset behind the line that closes this fence; None while it is open."""
+    """Return the offset after the line that closes this fence. None while it is open."""
     mark = re.escape(fence[2][0])
     closing = re.compile(rf"^ {{0,3}}{mark}{{{len(fence[2])},}}[ \t]*\n", re.MULTILINE)
     match = closing.search(text, fence.end(), end)
@@ -43,7 +43,10 @@ def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
 
 
 def last_border(text: str, *, block: int, start: int, stop: int) -> int:
-    """Find where the last block before `stop` begins; `block` is where the one at `start` began."""
+    """Return the start of the last block before `stop`.
+
+    `block` is the start of the block at `start`.
+    """
     for match in BLANK.finditer(text, max(start - 1, 0), stop):
         begin = match.end()
         if not (MAY_BE_ITEM.match(text, begin) and LIST_ITEM.search(text, block, begin)):

@@ -19,12 +19,12 @@ from pygments.token import (  # type: ignore[import-untyped]  # ships no types
 )
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]  # ships no types
 
-# Lexers are regular expressions, and most are quadratic in the length of a line or a gap. Beyond
-# these bounds code stays uncoloured, so that no block takes more than a fraction of a second.
+# Lexers use regular expressions, and most are quadratic in the length of a line or gap. Code beyond
+# these limits is not coloured, so that no block takes more than a fraction of a second.
 HIGHLIGHT_LIMIT = 12_000
 UNSUITED = re.compile(r"[^\n]{501}|\s{201}")
 
-# Only languages whose lexers were timed with hostile input. Anything else is shown as it is.
+# Only languages whose lexers were timed with hostile input. Others are shown without colours.
 LANGUAGE_NAMES = """
     bash c console cpp css diff docker dockerfile go graphql html http ini javascript
     js json jsx kotlin lua nginx php powershell properties py python python3 r rb ruby rs
@@ -32,7 +32,7 @@ LANGUAGE_NAMES = """
 """
 LANGUAGES = frozenset(LANGUAGE_NAMES.split())
 
-# The design has five colours and two grounds; every token kind falls into one of them.
+# The design has five colours and two backgrounds. Each token kind maps to one of them.
 CLASSES: tuple[tuple[_TokenType, str], ...] = (
     (Comment, "c"),
     (String, "s"),
@@ -51,7 +51,7 @@ CLASSES: tuple[tuple[_TokenType, str], ...] = (
 def code_figure(code: str, language: str) -> str:
     """Return the figure for one code block.
 
-    `language` is the name on the fence, in any spelling.
+    `language` is the name on the fence, in any case.
     """
     name = language.lower()
     body = coloured(code, name) if is_suited(code, name) else escape(code)
@@ -65,12 +65,12 @@ def code_figure(code: str, language: str) -> str:
 
 
 def is_suited(code: str, language: str) -> bool:
-    """Tell whether to colour the code: a known language, and a shape that lexers take quickly."""
+    """Return True if the code can be coloured: a known language, and within the limits."""
     return language in LANGUAGES and len(code) <= HIGHLIGHT_LIMIT and UNSUITED.search(code) is None
 
 
 def coloured(code: str, language: str) -> str:
-    """Return the escaped code with spans of class; the text itself is unchanged."""
+    """Return the escaped code with class spans. The text itself is unchanged."""
     lexer = find_lexer(language)
     if lexer is None:
         return str(escape(code))
@@ -81,7 +81,7 @@ def coloured(code: str, language: str) -> str:
 
 
 def find_lexer(language: str) -> Lexer | None:
-    """Return the lexer of a language, told to leave leading and final line ends alone."""
+    """Return the lexer of a language, set to keep leading and final line ends. None if unknown."""
     try:
         lexer: Lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
@@ -90,7 +90,7 @@ def find_lexer(language: str) -> Lexer | None:
 
 
 def runs(code: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
-    """Yield neighbouring tokens of one class, joined: (class or "", text)."""
+    """Yield adjacent tokens of one class, joined: (class or "", text)."""
     current, text = "", ""
     for kind, value in lex(code, lexer):
         name = next((name for group, name in CLASSES if kind in group), "")

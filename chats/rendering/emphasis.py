@@ -1,8 +1,8 @@
-"""Emphasis beside letters and punctuation of scripts without spaces.
+"""Emphasis next to letters and punctuation of scripts without spaces.
 
 CommonMark lets `**` close after punctuation only before a space or more punctuation. Chinese,
-Japanese and Korean put neither there, so `**「大事」**です` would show its asterisks. Beside wide
-characters both ends are free; between others CommonMark's rule holds.
+Japanese and Korean have neither there, so `**「大事」**です` would show its asterisks. Next to wide
+characters, marks may open and close; elsewhere CommonMark's rule applies.
 """
 
 import unicodedata
@@ -16,14 +16,14 @@ from markdown_it.utils import EnvType
 
 
 def install(md: MarkdownIt) -> None:
-    """Teach a parser these rules. They are added before others, which stay as they are."""
+    """Install these rules in a parser. Other rules are unchanged."""
     inline = WideInline()
     inline.ruler, inline.ruler2 = md.inline.ruler, md.inline.ruler2
     md.inline = inline
 
 
 class WideInline(ParserInline):
-    """A parser of paragraphs whose emphasis knows wide characters."""
+    """An inline parser whose emphasis supports wide characters."""
 
     def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
         """Parse a paragraph."""
@@ -35,10 +35,10 @@ class WideInline(ParserInline):
 
 
 class WideState(StateInline):
-    """The state of a paragraph that is parsed."""
+    """The state of a paragraph being parsed."""
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: FBT001, N802, N803 - markdown-it's names
-        """Say whether a run of marks may open and close emphasis."""
+        """Return whether a run of marks may open and close emphasis."""
         marker, end = self.src[start], start
         while end < self.posMax and self.src[end] == marker:
             end += 1
@@ -54,7 +54,7 @@ class WideState(StateInline):
 
 
 def flanks(inner: str, *, other: str) -> bool:
-    """Return True if a run of marks belongs to the character inside, not to the other one."""
+    """Return True if a run of marks attaches to the inner character."""
     if isWhiteSpace(ord(inner)):
         return False
     if not is_punctuation(inner) or is_wide(inner):
@@ -63,12 +63,12 @@ def flanks(inner: str, *, other: str) -> bool:
 
 
 def bounds(outer: str, *, inner: str) -> bool:
-    """Return True if a mark that may not stand inside a word may stand between two characters."""
+    """Return True if a mark that is not allowed within words may be between two characters."""
     return is_punctuation(outer) or (is_wide(outer) and is_wide(inner) and is_punctuation(inner))
 
 
 def is_punctuation(char: str) -> bool:
-    """Return True if CommonMark takes a character for punctuation."""
+    """Return True if CommonMark treats a character as punctuation."""
     return isMdAsciiPunct(ord(char)) or isPunctChar(char)
 
 

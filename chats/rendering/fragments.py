@@ -1,7 +1,7 @@
-"""Renders the events of a streamed reply: closed blocks once, the open rest as text.
+"""Renders the events of a streamed reply: closed blocks as HTML, the open rest as text.
 
-Each connection begins with a `snapshot` that replaces everything; then text grows by `delta`.
-When blocks close, `block` appends them rendered and `rest` replaces the rest that stays open.
+Each connection starts with a `snapshot` that replaces everything; `delta` then appends text. When
+blocks close, `block` appends them as HTML and `rest` replaces the open rest.
 """
 
 from django.utils.html import escape
@@ -14,13 +14,13 @@ Fragment = tuple[str, str]
 
 
 def live_html(text: str) -> SafeString:
-    """Return the containers with the whole text so far, for a page that is drawn during a reply."""
+    """Return the containers with the text so far, for a page loaded during a reply."""
     [(_, html)] = snapshot_fragments(text)
     return mark_safe(html)  # noqa: S308 - rendered Markdown and escaped text, nothing else
 
 
 def snapshot_fragments(text: str) -> list[Fragment]:
-    """Make one `snapshot` event: the containers with the whole text so far."""
+    """Return one `snapshot` event: the containers with the text so far."""
     closed = closed_blocks(text)
     done = block(text[:closed]) if closed else ""
     return [
@@ -34,13 +34,16 @@ def snapshot_fragments(text: str) -> list[Fragment]:
 
 
 def delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
-    """Return the events that lead from one text to a longer one; a snapshot for another text."""
+    """Return the events that turn one text into a longer one.
+
+    A snapshot if it is a different text.
+    """
     if not new_text.startswith(previous_text):
         return snapshot_fragments(new_text)
     added = new_text[len(previous_text) :]
     if not added:
         return []
-    # Blocks close where a line ends or begins.
+    # Blocks close only at line ends.
     if "\n" in previous_text[-1:] + added:
         before, after = closed_blocks(previous_text), closed_blocks(new_text)
         if after > before:
@@ -49,13 +52,13 @@ def delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
 
 
 def block(text: str) -> str:
-    """Render closed blocks; htmx looks at nothing in them."""
+    """Render closed blocks, with htmx disabled inside."""
     return f'<div class="block" hx-disable>{render_markdown(text)}</div>'
 
 
 def rest(text: str) -> str:
-    """Return the open rest as text, ready to grow.
+    """Return the open rest as text, in an element that can grow.
 
-    All of it is new each time: what stays while a block comes in above would be seen to jump.
+    Always a new element: an existing one would visibly jump when a block is inserted above.
     """
     return f'<div><span sse-swap="delta" hx-swap="beforeend">{escape(text)}</span></div>'

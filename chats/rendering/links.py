@@ -1,7 +1,7 @@
-"""Renders links of untrusted Markdown: web and mail only, host in sight, images never loaded.
+"""Renders links of untrusted Markdown: web and mail only, with the host, images as links.
 
-A reply could lure a reader to another place than it says, or leak a chat by an image address that
-is fetched without a click. So the host stands beside each link, and an image is a link.
+A reply could disguise a link's target, or leak a chat through an image address that is fetched
+without a click. Therefore the host is shown next to each link, and images become links.
 """
 
 import re
@@ -22,8 +22,8 @@ BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
 def install(md: MarkdownIt) -> None:
-    """Teach a parser these rules."""
-    # markdown-it declares methods here that it documents as replaceable.
+    """Install these rules in a parser."""
+    # markdown-it declares these methods, which it documents as replaceable.
     md.validateLink = is_allowed  # type: ignore[method-assign]
     md.core.ruler.push("bare_urls", link_bare_urls)
     md.core.ruler.push("hosts", show_hosts)
@@ -32,12 +32,12 @@ def install(md: MarkdownIt) -> None:
 
 
 def is_allowed(url: str) -> bool:
-    """Allow absolute web addresses and mail addresses only."""
+    """Return True for absolute web addresses and mail addresses."""
     return bool(target_of(url))
 
 
 def target_of(url: str) -> str:
-    """Return where a link leads: the host, or the mail address; empty when it is not allowed."""
+    """Return a link's target: the host, or the mail address. Empty if it is not allowed."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -49,14 +49,14 @@ def target_of(url: str) -> str:
 
 
 def link_bare_urls(state: StateCore) -> None:
-    """Make the addresses in plain text clickable, as people expect of a chat."""
+    """Turn addresses in plain text into links."""
     for block in state.tokens:
         if block.type == "inline" and block.children and "://" in block.content:
             block.children = list(with_links(state.md, block.children))
 
 
 def with_links(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the same tokens; text outside links is split around each address."""
+    """Yield the tokens, with text outside of links split around addresses."""
     depth = 0
     for token in tokens:
         depth += token.nesting if token.type in {"link_open", "link_close"} else 0
@@ -85,10 +85,10 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
 
 
 def address_in(text: str) -> str:
-    """Return the address that a text begins with.
+    """Return the address at the start of a text.
 
-    It ends before wide punctuation and closing quotation marks, and inside the host where letters
-    of another script follow: texts in Chinese or Japanese put no space behind an address.
+    It ends before wide punctuation and closing quotation marks, and inside the host before letters
+    of another script: Chinese and Japanese texts have no space after an address.
     """
     end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
     start = text.index("://") + 3
@@ -107,7 +107,7 @@ def address_in(text: str) -> str:
 
 
 def is_end(char: str) -> bool:
-    """Return True if a character ends an address: it is no part of any."""
+    """Return True if a character cannot be part of an address."""
     if char.isascii():
         return False
     category = unicodedata.category(char)
@@ -116,18 +116,18 @@ def is_end(char: str) -> bool:
 
 
 def is_emoji(char: str) -> bool:
-    """Return True for a picture, which a path may have."""
+    """Return True for an emoji, which a path may contain."""
     return unicodedata.category(char) == "So" and char >= "\U0001f000"
 
 
 def script_of(char: str) -> str:
-    """Return the script of a letter; Han and kana stand together in words, so they are one."""
+    """Return the script of a letter. Han and kana count as one, because words mix them."""
     script = unicodedata.name(char, "?").partition(" ")[0]
     return "CJK" if script in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO") else script
 
 
 def without_trailing_marks(address: str) -> str:
-    """Return the address without the sentence's own full stop or closing bracket."""
+    """Return the address without trailing punctuation of the sentence."""
     while address and (
         address[-1] in ".,;:!?*_~\u2026"
         or (address[-1] == ")" and address.count(")") > address.count("("))
@@ -138,19 +138,19 @@ def without_trailing_marks(address: str) -> str:
 
 
 def text_token(content: str) -> Token:
-    """Make a token of plain text."""
+    """Return a plain text token."""
     return Token("text", "", 0, content=content)
 
 
 def show_hosts(state: StateCore) -> None:
-    """Put the host behind each link whose words do not already begin with it."""
+    """Add the host after each link whose text does not start with it."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
             block.children = list(with_hosts(block.children))
 
 
 def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the same tokens, with a `link_host` token behind each link that hides its target."""
+    """Yield the tokens, with a `link_host` token after each link that hides its target."""
     words, target = "", ""
     for token in tokens:
         yield token
@@ -165,7 +165,7 @@ def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def says(words: str, target: str) -> bool:
-    """Tell whether a link's words are the address itself, up to the end of its host."""
+    """Return True if a link's text is the address itself, up to the end of its host."""
     plain = re.sub(r"^(https?://|mailto:)", "", words.strip().lower())
     return plain.startswith(target.lower()) and plain[len(target) :][:1] in {"", "/", ":", "?", "#"}
 
@@ -177,7 +177,7 @@ def render_host(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Render the host in brackets, isolated from the direction of the text around it."""
+    """Render the host in brackets, isolated from the surrounding text direction."""
     return f' <span class="link__host">(<bdi>{escape(tokens[index].content)}</bdi>)</span>'
 
 
@@ -188,7 +188,7 @@ def render_image(
     options: OptionsDict,
     env: EnvType,
 ) -> str:
-    """Render an image as a link that says where it lies; nothing is fetched before a click."""
+    """Render an image as a link with its host. Nothing is fetched before a click."""
     token = tokens[index]
     words = escape(renderer.renderInlineAsText(token.children or [], options, env))
     source = str(token.attrGet("src") or "")

@@ -1,10 +1,12 @@
 """Renders messages as safe HTML: Markdown with code and formulas, then the sanitizer.
 
-A message is parsed once, here; pages show the stored result (`chats.rendering.store`). The worst
+Messages are parsed only here; pages show the stored result (`chats.rendering.store`). The worst
 input of 32,000 characters takes well under 1.5 s.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from django.utils.html import escape
 from markdown_it import MarkdownIt
@@ -18,11 +20,12 @@ from chats.rendering import emphasis, links, maths, notes, tasks
 from chats.rendering.code import code_figure
 from chats.rendering.sanitize import clean
 
-# Part of the stored digest: raise it with any change of the output.
-RENDERER_VERSION = "3"
+# Part of the stored digest. Increase it with each change of the output.
+RENDERER_VERSION = "4"
 PLAIN_ABOVE = 64_000
 MAX_NESTING = 20
 MAX_COLUMNS = 100
+BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 
 CONTAINERS = frozenset({"blockquote_open", "list_item_open"})
 DIRECTED = frozenset(
@@ -39,10 +42,10 @@ DIRECTED = frozenset(
 def render_markdown(text: str) -> str:
     """Return a message text as sanitised HTML.
 
-    Texts above 64,000 characters and texts nested deeper than 20 levels come out as escaped plain
-    text with a notice that says why; no text is ever dropped.
+    Texts above 64,000 characters, or nested more than 20 levels deep, are returned as escaped plain
+    text with a notice. No text is dropped.
     """
-    # A lone surrogate cannot be encoded, so neither the sanitizer nor the response could carry it.
+    # A lone surrogate cannot be encoded, neither for the sanitizer nor for the response.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) > PLAIN_ABOVE:
         return plain(text, f"This text has {len(text):,} characters; it is shown unformatted.")
@@ -53,20 +56,22 @@ def render_markdown(text: str) -> str:
 
 
 def plain(text: str, reason: str) -> str:
-    """Return the text as it was written, under a line that says why it looks so."""
+    """Return the unformatted text below a notice with the reason."""
     note = f'<p class="plain__note">{escape(reason)}</p>'
     return clean(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
 
 
 def make_parser() -> MarkdownIt:
-    """Make the parser: CommonMark with tables, strikethrough, task lists, footnotes and formulas.
+    """Return a CommonMark parser with tables, strikethrough, task lists, footnotes and formulas.
 
-    Each line end is a line break.
+    Line ends are line breaks.
     """
     options = {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTING}
     md = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     md.disable(["html_block", "html_inline"])
     md.block.ruler.at("table", narrow_table, {"alt": ["paragraph", "reference"]})
+    # Runs before escaped characters are joined with the surrounding text.
+    md.core.ruler.after("inline", "cell_breaks", break_cells)
     md.core.ruler.push("blocks", dress_blocks)
     for name in ("fence", "code_block"):
         md.add_render_rule(name, render_code)
@@ -81,7 +86,7 @@ def make_parser() -> MarkdownIt:
 
 
 def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the table rule to tables of at most 100 columns; a wider one stays text."""
+    """Apply the table rule to tables of at most 100 columns. Wider ones stay text."""
     if start + 1 < end:
         line = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]]
         if line.count("|") > MAX_COLUMNS + 1:
@@ -89,10 +94,31 @@ def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return table(state, start, end, silent)
 
 
+def break_cells(state: StateCore) -> None:
+    """Turn `<br>` in table cells into line breaks, because cells cannot contain line ends."""
+    for before, token in pairwise(state.tokens):
+        if before.type not in {"td_open", "th_open"} or not token.children:
+            continue
+        token.children = [
+            made
+            for child in token.children
+            for made in (with_breaks(child) if child.type == "text" else [child])
+        ]
+
+
+def with_breaks(token: Token) -> list[Token]:
+    """Return a text token split at each `<br>`, with line breaks in between."""
+    first, *rest = BREAK.split(token.content)
+    made = [token.copy(content=first)]
+    for piece in rest:
+        made += [Token("hardbreak", "br", 0), token.copy(content=piece)]
+    return made
+
+
 def dress_blocks(state: StateCore) -> None:
-    """Give each block its own direction, headings a rank below the page's, cells their side."""
+    """Set the direction of blocks, lower headings by two levels, align and scope cells."""
     for token in state.tokens:
-        # Only outermost blocks: an inner `dir` would be skipped when the outer one is worked out.
+        # Only outermost blocks: an inner `dir` is ignored when the outer one is determined.
         if token.level == 0 and token.type in DIRECTED:
             token.attrSet("dir", "auto")
         if token.type in {"heading_open", "heading_close"}:
@@ -112,7 +138,7 @@ def render_code(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Render a fenced or indented code block as the design's figure."""
+    """Render a fenced or indented code block as a figure."""
     token = tokens[index]
     language = (token.info.split() or [""])[0]
     return code_figure(token.content, language)
@@ -125,7 +151,7 @@ def render_table_open(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Open a table in a box that scrolls by itself, so that the page never does."""
+    """Open a table in a scrollable box, so that the page does not scroll sideways."""
     return (
         '<div class="table-wrap" tabindex="0" role="group" aria-label="Table" dir="auto">'
         '<table class="table">\n'

@@ -1,7 +1,7 @@
 r"""Renders formulas of untrusted LaTeX as MathML: `$…$`, `$$…$$`, `\(…\)`, `\[…\]`, environments.
 
-A formula holds no blank line, so a piece of a stream has the same formulas as the whole. What is no
-LaTeX, too long, too deep, or would make too much of a page stands there as code, as it is written.
+A formula contains no blank line, so a part of a stream has the same formulas as the whole text.
+Invalid LaTeX, and formulas that are too long, too deep or too large, are shown as source code.
 """
 
 import re
@@ -17,34 +17,34 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from math_core import LatexError, LatexToMathML
 
-# In characters of LaTeX, in lines of a displayed formula, in elements within each other.
+# Limits: characters of LaTeX, lines of a displayed formula, depth of elements.
 LONGEST_FORMULA = 2_000
 MOST_LINES = 100
 DEEPEST = 60
-# In characters of MathML in one message; a sign of LaTeX makes up to fifty of them.
+# Characters of MathML per message. One character of LaTeX makes up to fifty of them.
 MOST_MATHML = 400_000
-# A longer one may be wider than a phone: its box scrolls, so a keyboard has to reach it.
+# A longer formula may be wider than a phone. Its box scrolls, so it must be focusable.
 WIDE = 20
 
-# Environments that stand without a mark around them.
+# Environments that need no surrounding mark.
 OUTERMOST = r"align|alignat|equation|gather|multline|flalign|eqnarray"
 OPENING = re.compile(rf"\$\$|\\\[|\\begin\{{(?:{OUTERMOST})\*?\}}")
 DISPLAY_ENDS = {"$$": "$$", r"\[": r"\]"}
 INLINE_ENDS = {**DISPLAY_ENDS, "$": "$", r"\(": r"\)"}
 
-# Between these dollars is money ("5 and 6"), not a formula.
+# Text between these dollars is money ("5 and 6"), not a formula.
 MONEY = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
-# What may not follow a closing dollar: "$5-$6", "$HOME:$PATH", "${a}/${b}", "$(a).b($(c))".
+# Must not follow a closing dollar: "$5-$6", "$HOME:$PATH", "${a}/${b}", "$(a).b($(c))".
 AFTER_DOLLAR = re.compile(r"[0-9A-Z_{(]")
 
-# Commands of their own are not expanded, so no formula is larger than it looks.
+# Custom commands are not expanded, so a formula cannot be larger than its source.
 CONVERTER = LatexToMathML(max_expansions=0, fancy_error=False, allow_unreliable_rendering=True)
-# A message's formulas carry no numbers of their own, only those that they say with \tag.
+# Formulas in messages have no automatic numbers, only those set with \tag.
 NUMBERED = re.compile(r"\\(begin|end)\{(align|alignat|equation|gather|multline|flalign)\}")
 LABEL = re.compile(r"\\label\{[^{}]*\}")
 ELEMENT = re.compile(r"<(/?)[a-z][^<>]*?(/?)>")
 STYLE = re.compile(r' style="([^"]*)"')
-# The converter lays tables out by style, which the pages' policy forbids.
+# The converter lays out tables with inline styles, which the pages' CSP forbids.
 CLASS_OF = {
     "text-align:right": "math-end",
     "text-align:left": "math-start",
@@ -58,12 +58,12 @@ CLASS_OF = {
 }
 RUN = re.compile(r"`+")
 ESCAPED_OR_RUN = re.compile(r"\\.|`+", re.DOTALL)
-# The marks of code, which no formula holds.
+# Code fences, which no formula contains.
 FENCES = ("```", "~~~")
 
 
 def install(md: MarkdownIt) -> None:
-    """Teach a parser these rules."""
+    """Install these rules in a parser."""
     interrupts = ["paragraph", "reference", "blockquote", "list"]
     md.block.ruler.before("fence", "formula_block", displayed_formula, {"alt": interrupts})
     md.inline.ruler.before("escape", "formula", formula_in_line)
@@ -72,7 +72,7 @@ def install(md: MarkdownIt) -> None:
 
 
 def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Take the lines from an opening mark to the line that its closing mark ends."""
+    """Parse the lines from an opening mark to the line that ends with its closing mark."""
     if state.is_code_block(start):
         return False
     first = line_of(state, start)
@@ -86,14 +86,14 @@ def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> 
         if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
             return False
         words = line_of(state, line)
-        # A fence begins here: code holds what is behind it (`blocks.closed_blocks` says so too).
+        # A code fence starts here (`blocks.closed_blocks` does the same).
         if words.startswith(FENCES):
             return False
         before, found, after = words[0 if lines else len(mark) :].partition(closing)
         lines.append(before)
         if found:
             latex = "\n".join(lines)
-            # With words behind it, it stands within a paragraph.
+            # With text after it, the formula is part of a paragraph.
             is_formula = bool(latex.strip()) and not after.strip()
             if is_formula and not silent:
                 state.line = line + 1
@@ -103,7 +103,7 @@ def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> 
 
 
 def line_of(state: StateBlock, line: int) -> str:
-    """Return a line without its indentation and the marks of lists and quotes."""
+    """Return a line without its indentation and list or quote marks."""
     return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
 
 
@@ -111,7 +111,7 @@ def push_block(state: StateBlock, start: int, *, mark: str, closing: str, latex:
     """Add the token of a displayed formula."""
     token = state.push("formula_block", "math", 0)
     token.block, token.map = True, [start, state.line]
-    # An environment is part of the formula; a mark only says where it is.
+    # An environment is part of the formula, a mark is not.
     is_mark = mark in DISPLAY_ENDS
     token.content = latex if is_mark else f"{mark}{latex}{closing}"
     token.info = "display"
@@ -119,7 +119,7 @@ def push_block(state: StateBlock, start: int, *, mark: str, closing: str, latex:
 
 
 def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Take a formula within a paragraph; a dollar opens one only where no money is meant."""
+    """Parse a formula within a paragraph. A dollar opens one only if it does not mean money."""
     mark = next((m for m in INLINE_ENDS if state.src.startswith(m, state.pos)), None)
     if mark is None:
         return False
@@ -145,7 +145,7 @@ def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
 
 
 def reaches_into_code(state: StateInline, start: int, stop: int) -> bool:
-    """Return True if a code span begins between two places."""
+    """Return True if a code span starts between two positions."""
     if "`" not in state.src[start:stop]:
         return False
     known = state.env.get("code_spans")
@@ -157,7 +157,7 @@ def reaches_into_code(state: StateInline, start: int, stop: int) -> bool:
 
 
 def code_spans(text: str) -> list[int]:
-    """Return where the code spans of a text begin, in order."""
+    """Return the start positions of the code spans in a text, in order."""
     places: dict[int, list[int]] = {}
     for run in RUN.finditer(text):
         places.setdefault(len(run[0]), []).append(run.start())
@@ -175,7 +175,7 @@ def code_spans(text: str) -> list[int]:
 
 
 def dollar_after(text: str, start: int, most: int) -> int:
-    r"""Return the place of the next dollar that is not written as \$; -1 without one."""
+    r"""Return the position of the next dollar that is not escaped as \$, or -1."""
     place = text.find("$", start, most)
     while place > start and text[place - 1] == "\\":
         place = text.find("$", place + 1, most)
@@ -183,7 +183,7 @@ def dollar_after(text: str, start: int, most: int) -> int:
 
 
 def is_between_dollars(text: str, start: int, stop: int) -> bool:
-    """Tell whether what stands between two single dollars is meant as a formula."""
+    """Return True if the text between two single dollars is a formula."""
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False
     before = text[start - 2] if start > 1 else ""
@@ -197,7 +197,7 @@ def render_formula(
     _options: OptionsDict,
     env: EnvType,
 ) -> str:
-    """Render a formula in a box that scrolls by itself, or its source as code."""
+    """Render a formula in a scrollable box, or its source as code."""
     token = tokens[index]
     is_display, is_block = token.info == "display", token.type == "formula_block"
     mathml = mathml_of(token.content, is_display=is_display)
@@ -217,7 +217,7 @@ def render_formula(
 
 
 def mathml_of(latex: str, *, is_display: bool) -> str:
-    """Return a formula's MathML; empty if it has to stay what was written."""
+    """Return a formula's MathML. Empty if the source must be shown instead."""
     if len(latex) > LONGEST_FORMULA:
         return ""
     try:
@@ -228,13 +228,13 @@ def mathml_of(latex: str, *, is_display: bool) -> str:
 
 
 def prepared(latex: str) -> str:
-    """Return the LaTeX without what belongs to a paper: numbers of equations and their labels."""
+    """Return the LaTeX without equation numbers and their labels."""
     latex = latex.strip().replace("{split}", "{aligned}")
     return latex if r"\tag" in latex else LABEL.sub("", NUMBERED.sub(r"\\\1{\2*}", latex))
 
 
 def is_shallow(mathml: str) -> bool:
-    """Tell whether no element lies deeper than a browser lays out in moments."""
+    """Return True if the element depth is within the limit that browsers lay out quickly."""
     depth = 0
     for closing, empty in ELEMENT.findall(mathml):
         depth += -1 if closing else not empty
@@ -244,7 +244,7 @@ def is_shallow(mathml: str) -> bool:
 
 
 def class_for(style: re.Match[str]) -> str:
-    """Return the classes that say what a style says; what has none is left out."""
+    """Return the classes for a style. Unknown declarations are left out."""
     said = (declaration.replace(" ", "") for declaration in style[1].split(";"))
     classes = [CLASS_OF[declaration] for declaration in said if declaration in CLASS_OF]
     return f' class="{" ".join(classes)}"' if classes else ""

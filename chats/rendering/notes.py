@@ -1,7 +1,7 @@
 """Renders footnotes, `[^1]` and `[^1]: …`: numbers in the text, the notes at its end.
 
-The stored HTML has neither ids nor links, as the same text may be two messages of a page. `linked`
-puts them in for one message, behind the sanitizer, so that they lead to this message's notes.
+The stored HTML has no ids or links, because a page may contain the same text twice. `linked` adds
+them for one message after sanitising, so that they lead to that message's notes.
 """
 
 import re
@@ -20,14 +20,14 @@ from mdit_py_plugins.footnote.index import footnote_def, footnote_ref
 LONGEST_NAME = 60
 OPEN, CLOSE = "footnote_reference_open", "footnote_reference_close"
 
-# As they leave the sanitizer. A "<" of a text is written as an entity, so no text looks like this.
+# As written by the sanitizer. It escapes "<" in text, so text cannot match.
 NUMBER = re.compile(r'<sup class="note (first)?">([0-9]{1,5})</sup>')
 NOTE = re.compile(r'<li class="note" value="([0-9]{1,5})"')
 BACK = re.compile(r'<span class="note__back">([0-9]{1,5})</span>')
 
 
 def install(md: MarkdownIt) -> None:
-    """Teach a parser these rules."""
+    """Install these rules in a parser."""
     footnote_plugin(md, inline=False)
     md.block.ruler.at("footnote_def", outermost_note, {"alt": ["paragraph", "reference"]})
     md.inline.ruler.at("footnote_ref", short_reference)
@@ -40,7 +40,7 @@ def install(md: MarkdownIt) -> None:
 
 
 def linked(html: str, *, key: str) -> str:
-    """Return the HTML with ids and links between numbers and notes; `key` is the message's own."""
+    """Return the HTML with ids and links between numbers and notes. `key` is unique per message."""
 
     def number(found: re.Match[str]) -> str:
         place = f' id="{key}-from-{found[2]}"' if found[1] else ""
@@ -59,15 +59,17 @@ def linked(html: str, *, key: str) -> str:
 
 
 def outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the plugin's rule at the margin; it loses words of a note within a note.
+    """Apply the plugin's rule to unindented notes.
 
-    Asked silently, whether a paragraph ends here, the plugin's answer is right everywhere.
+    It loses text of a note within a note.
+
+    In silent mode, which asks whether a paragraph ends here, the plugin's result is always right.
     """
     return (silent or state.level == 0) and footnote_def(state, start, end, silent)
 
 
 def short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the plugin's rule to names of at most 60 characters; it would look on for ever."""
+    """Apply the plugin's rule to names of at most 60 characters. Its search has no limit."""
     start = state.pos + 2
     if (
         state.src.startswith("[^", state.pos)
@@ -78,7 +80,7 @@ def short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
 
 
 def keep_unused(state: StateCore) -> None:
-    """Leave notes where they stand that no number leads to; the plugin would drop their words."""
+    """Keep notes without a reference in place. The plugin would drop their text."""
     found = state.env.get("footnotes", {})
     used = {note["label"] for note in found.get("list", {}).values()}
     kept: dict[str, int] = {}
@@ -90,7 +92,7 @@ def keep_unused(state: StateCore) -> None:
 
 
 def without_unused(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[Token]:
-    """Yield the tokens; a note that is not kept becomes plain blocks behind its name."""
+    """Yield the tokens. A note that is not kept becomes plain blocks after its name."""
     name, is_unused = "", False
     for place, token in enumerate(tokens):
         if token.type == OPEN and place not in kept:
@@ -109,7 +111,7 @@ def without_unused(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[T
 
 
 def paragraph_of(words: str) -> list[Token]:
-    """Make a paragraph of plain words."""
+    """Return the tokens of a plain text paragraph."""
     inline = Token("inline", "", 0, content=words, children=[text_token(words)])
     return [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
 
@@ -120,7 +122,7 @@ def text_token(content: str) -> Token:
 
 
 def number_of(token: Token) -> int:
-    """Return the number of a note, from 1 in the order in which the text names them."""
+    """Return the number of a note, from 1 in order of reference."""
     return int(token.meta["id"]) + 1
 
 
@@ -131,7 +133,7 @@ def render_number(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Render the number of a note; the first one is where its note leads back to."""
+    """Render the number of a note. Its first occurrence is the target of the back link."""
     first = "" if tokens[index].meta.get("subId") else "first"
     return f'<sup class="note {first}">{number_of(tokens[index])}</sup>'
 
@@ -176,7 +178,7 @@ def render_back(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Render the place of the way back, once for each note."""
+    """Render the placeholder of the back link, once per note."""
     if tokens[index].meta.get("subId"):
         return ""
     return f' <span class="note__back">{number_of(tokens[index])}</span>'

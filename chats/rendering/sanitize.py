@@ -1,8 +1,8 @@
-"""The sanitizer of messages' HTML: a list of all that may stay, and nothing else.
+"""The sanitizer of messages' HTML: an allow-list.
 
-It runs after the Markdown renderer, which writes no raw HTML, so either of the two may fail without
-a live element reaching a page. Attributes that htmx or a browser would act on (hx-*, sse-*, on*,
-style, id, name, form, srcdoc) are simply not in the list.
+It runs after the Markdown renderer, which writes no raw HTML. If either fails, no active element
+reaches a page. Attributes that htmx or a browser would act on (hx-*, sse-*, on*, style, id, name,
+form, srcdoc) are not on the list.
 """
 
 import re
@@ -14,7 +14,7 @@ TEXT = ("p", "blockquote", "ul", "ol", "table", *HEADINGS)
 MATHML = """
     math menclose mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow mspace
     msqrt msub msubsup msup mtable mtd mtext mtr munder munderover
-""".split()  # noqa: SIM905 - a word a line is no reading
+""".split()  # noqa: SIM905 - one word per line is hard to read
 
 TAGS = {
     *("a", "bdi", "br", "button", "code", "div", "em", "figcaption", "figure", "hr", "input"),
@@ -75,7 +75,7 @@ VALUES = {
     "span": {**BOX, "aria-label": {"Formula"}},
     "th": {"scope": {"col"}},
 }
-# Values that are counted or measured: numbers of notes, and lengths that move nothing far.
+# Numeric values: numbers of notes, and lengths within safe limits.
 NUMBERS = {"li": {"value"}}
 LENGTHS = {
     "mfrac": {"linethickness"},
@@ -88,7 +88,7 @@ LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
 
 
 def measured(tag: str, attribute: str, value: str) -> str | None:
-    """Return the value of an attribute that may stay; None if its number or length is no such."""
+    """Return the value of an allowed attribute. None if its number or length is invalid."""
     if attribute in LENGTHS.get(tag, ()):
         return value if LENGTH.fullmatch(value) else None
     if attribute in NUMBERS.get(tag, ()):
@@ -102,7 +102,7 @@ CLEANER = nh3.Cleaner(
     attribute_filter=measured,
     allowed_classes=CLASSES,
     tag_attribute_values=VALUES,
-    # No box is ever enabled.
+    # Task boxes are always disabled.
     set_tag_attribute_values={
         "a": {"target": "_blank"},
         "input": {"type": "checkbox", "disabled": ""},
@@ -115,5 +115,5 @@ CLEANER = nh3.Cleaner(
 
 
 def clean(html: str) -> str:
-    """Remove everything from the HTML that the list above does not name."""
+    """Remove everything that is not on the list."""
     return CLEANER.clean(html)

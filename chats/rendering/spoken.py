@@ -1,7 +1,7 @@
-"""The words of a message as people read them: an agent's own, without labels and markers.
+"""The displayed text of a message: an agent's own words without labels and markers.
 
-The store keeps what was said. What is shown is a pure function of it, so an erasure finds the
-stored HTML of either.
+The original text is stored. The displayed text is a pure function of it, so an erasure finds the
+stored HTML of both.
 """
 
 import re
@@ -12,7 +12,9 @@ from contextpolicy.engine.team_view import Said, folded, said
 
 
 def shown(message: Message) -> Said:
-    """Return the words that a message is shown with, and those it says in a mate's name."""
+    """Return the text that a message is displayed with, and the parts written in another
+    member's name.
+    """
     if not message.speaker or message.speaker["type"] != "ai":
         return Said(message.text)
     found = said(message.text, name=str(message.speaker["roleName"]))
@@ -20,12 +22,12 @@ def shown(message: Message) -> Said:
 
 
 def texts_shown(message: Message) -> set[str]:
-    """Return every text of a message that may have been rendered."""
+    """Return all texts of a message that may have been rendered."""
     return {message.text, shown(message).own}
 
 
 _MARKER = re.compile(r"[ \t]*\[(FROM|NEXT):([^\]\n]*)\]", re.IGNORECASE | re.ASCII)
-# The beginning of a marker at the end of what has come so far.
+# An incomplete marker at the end of the text so far.
 _OPEN_MARKER = re.compile(
     r"[ \t]+\Z|[ \t]*\[(?:(?:F|FR|FRO|FROM|N|NE|NEX|NEXT)?|(?:FROM|NEXT):[^\]\n]{0,200})\Z",
     re.IGNORECASE | re.ASCII,
@@ -33,21 +35,21 @@ _OPEN_MARKER = re.compile(
 
 
 class SpokenSoFar:
-    """The words of an agent's reply while it is written, as `shown` will show the whole.
+    """The displayed text of an agent's reply while it is written, equal to `shown` of the whole.
 
-    What may become a label or a marker is held back until it is decided, a few characters; from
-    words for somebody else on, nothing more is shown. Markers in code are shown when it ends.
+    A few characters that may become a label or marker are held back until that is known. After text
+    in another member's name, nothing more is shown. Markers in code are shown once the reply ends.
     """
 
     def __init__(self, name: str, *, at_start: bool = True) -> None:
         self.name = name
-        # The text before its first words, which may be the agent's own label.
+        # The start of the text, which may be the agent's own label.
         self.head = "" if at_start else None
         self.held = ""
         self.is_over = False
 
     def take(self, text: str) -> str:
-        """Take more of the reply, and return what is shown of it now."""
+        """Add a piece of the reply. Return the text to display."""
         if self.is_over:
             return ""
         if self.head is not None:
@@ -58,14 +60,14 @@ class SpokenSoFar:
         return self.without_markers(self.held + text)
 
     def may_be_label(self, head: str) -> bool:
-        """Tell whether the text so far may still become a label."""
+        """Return True if the text so far may still become a label."""
         begun = head.lstrip().casefold()
         own = self.name.casefold()
         labels = (f"[from:{own}]:", f"{own}:", f"{own}：", f"**{own}**:", f"**{own}:**")
         return any(label.startswith(begun) for label in labels)
 
     def without_markers(self, text: str) -> str:
-        """Return the text up to what may become a marker, without those that it has."""
+        """Return the text without markers, up to a possible start of one."""
         made, place = [], 0
         for marker in _MARKER.finditer(text):
             made.append(text[place : marker.start()])

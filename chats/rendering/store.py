@@ -1,4 +1,4 @@
-"""Stores rendered messages, each made once per text and renderer version."""
+"""Stores rendered messages, one row per text and renderer version."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,17 @@ from speed.stacks import on_empty_stack
 
 
 def digest_of(text: str) -> str:
-    """Return the key of a text's rendering; an erasure deletes the row that has it."""
+    """Return the key of a text's rendering. An erasure deletes its row."""
     return hashlib.sha256(f"{RENDERER_VERSION}\n{text}".encode("utf-8", "replace")).hexdigest()
 
 
 def html_for_many(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]:
-    """Return safe HTML for each text: one query, and more when some were never rendered.
+    """Return safe HTML for each text.
 
-    `seen` is the branch as it was read before the texts were. HTML that is new is stored only
-    while the branch has not changed since: an erasure in between changes it, and what it erased
-    must not be stored again.
+    One query, and more if some texts were never rendered.
+
+    `seen` is the branch as read before the texts. New HTML is stored only if the branch has not
+    changed since: an erasure changes it, and erased text must not be stored again.
     """
     digests = {text: digest_of(text) for text in texts}
     found = dict(
@@ -35,24 +36,24 @@ def html_for_many(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString
         )
         keep(made, seen=seen)
         found.update(made)
-    # The one place where a string becomes safe HTML: all of it left the sanitizer.
+    # The only place where a string becomes safe HTML. All of it was sanitised.
     return {text: mark_safe(found[digest]) for text, digest in digests.items()}  # noqa: S308 - sanitised by chats.rendering.sanitize
 
 
 def html_of(text: str, html: Mapping[str, SafeString], *, key: object) -> SafeString:
-    """Return one message's HTML out of that of many; `key` makes its footnotes its own."""
+    """Return one message's HTML. `key` makes the ids of its footnotes unique."""
     return mark_safe(notes.linked(html[text], key=f"m{key}"))  # noqa: S308 - sanitised, and numbers and the row's own key
 
 
 def keep(renderings: dict[str, str], *, seen: Branch) -> None:
-    """Store what was rendered, unless the branch changed; reading goes on without the store."""
+    """Store rendered HTML, unless the branch changed. Database errors are ignored."""
     rows = [Rendering(digest=digest, html=html) for digest, html in renderings.items()]
     unchanged = Branch.objects.filter(pk=seen.pk, context_revision=seen.context_revision)
     try:
         with transaction.atomic():
-            # Locked: an erasure that is under way waits, and then deletes these rows too.
+            # Locked: a running erasure waits, and then deletes these rows too.
             if unchanged.select_for_update(no_key=True).values_list("pk").first():
                 Rendering.objects.bulk_create(rows, ignore_conflicts=True)
     except DatabaseError:
-        # A full or read-only disk: the page is complete all the same, only the work is repeated.
+        # A full or read-only disk. The page is complete; only the work is repeated.
         return

@@ -1,6 +1,6 @@
-"""Renders the items of a task list, `- [ ] …` and `- [x] …`, with boxes that nobody can tick.
+"""Renders task list items, `- [ ] …` and `- [x] …`, with disabled check boxes.
 
-What a message says is not changed by a click: a box is disabled, and its words are its label.
+A click does not change the message. The item's text is the label of its box.
 """
 
 import re
@@ -13,12 +13,12 @@ BOX = re.compile(r"\[([ xX])\](?=[ \t])")
 
 
 def install(md: MarkdownIt) -> None:
-    """Teach a parser these rules."""
+    """Install these rules in a parser."""
     md.core.ruler.after("inline", "tasks", mark_tasks)
 
 
 def mark_tasks(state: StateCore) -> None:
-    """Put a box and a label into each item of a list that begins with brackets."""
+    """Add a box and a label to each list item that starts with brackets."""
     tokens = state.tokens
     for item, paragraph, words in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if item.type != "list_item_open" or paragraph.type != "paragraph_open":
@@ -38,7 +38,7 @@ def mark_tasks(state: StateCore) -> None:
 
 
 def checkbox(*, is_done: bool) -> Token:
-    """Make a box that is disabled."""
+    """Return a disabled check box."""
     box = Token("task_box", "input", 0, attrs={"type": "checkbox", "disabled": ""})
     if is_done:
         box.attrSet("checked", "")

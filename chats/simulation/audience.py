@@ -1,9 +1,12 @@
-"""Tells the checks of policies who is reached besides assignments, and how many chats are whose."""
+"""Lets policy checks know which people a policy reaches without an assignment.
+
+Also gives each person's share of the chats.
+"""
 
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from chats.models import Agent, Chat
 from chats.simulation import sampling
@@ -12,19 +15,30 @@ from contextpolicy.models import ContextPolicy
 
 
 def is_named(policy: ContextPolicy) -> bool:
-    """Return True if a chat was opened with the policy, or an agent of a team has it."""
+    """Return True if a chat was opened with the policy, or an agent of a team uses it."""
     if Chat.objects.filter(policy=policy).exists():
         return True
-    current = Agent.objects.filter(version=F("version__team__current"))
-    return current.filter(policy=policy).exists()
+    return agents_with(policy).exists()
+
+
+def is_shared(policy: ContextPolicy) -> bool:
+    """Return True if an agent of a shared team uses the policy."""
+    teams = {"version__team__owner": None, "version__team__deleted_at": None}
+    return agents_with(policy).filter(**teams).exists()
+
+
+def agents_with(policy: ContextPolicy) -> QuerySet[Agent]:
+    """Return the agents in current team versions that use the policy."""
+    return Agent.objects.filter(version=F("version__team__current"), policy=policy)
 
 
 def share_of(user: User, now: datetime) -> float:
-    """Return the share of the chats in use that are a person's; 0 where there are none."""
+    """Return the person's share of the chats in use; 0 if there are none."""
     chats = sampling.in_use(now=now)
     everyone = chats.count()
     return chats.filter(owner=user).count() / everyone if everyone else 0.0
 
 
 controls.OTHER_USES.append(is_named)
+controls.SHARED_USES.append(is_shared)
 controls.SHARES.append(share_of)

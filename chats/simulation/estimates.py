@@ -1,7 +1,7 @@
-"""Estimates for one side of a preview: the next summary's length, when it comes, what turns cost.
+"""Estimates for one side of a preview: summary length, next compaction, and cost.
 
-Exact is the prompt of the next message. These go by the newest turns of the chat, as if the next
-ones were like them, and are shown as estimates.
+Only the prompt of the next message is exact. These numbers assume that coming turns resemble the
+newest ones, and are shown as estimates.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from contextpolicy.engine.costs import Money, UsedTokens, cost_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
-# The turns and summaries that estimates go by, the turns that a cost is told for, and so far ahead
-# the next compaction is looked for.
+# Number of turns and summaries the estimates use, number of turns in a cost, and how many turns
+# ahead the next compaction is searched.
 NEWEST = 20
 TURNS = 100
 FARTHEST = 500
@@ -25,12 +25,12 @@ FARTHEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Numbers that are likely to come; None where nothing can be said, or nothing comes.
+    """Estimated numbers; None where no estimate is possible.
 
-    `summary`: tokens of the next summary, by so many summaries of the same writer, or by the
-    policy's limit. `turns`: the number of turns to the next compaction by the slow quartile, the
-    median and the fast one of the newest turns; each None: none within `FARTHEST`. `cost` of
-    `TURNS` turns, with that of their summaries, at `cached` of the input from the cache.
+    `summary`: tokens of the next summary, from `summaries` earlier ones of the same model, or from
+    the policy's limit. `turns`: number of turns until the next compaction, by the slow quartile,
+    the median and the fast quartile of the newest turns; None if more than `FARTHEST`. `cost`: of
+    `TURNS` turns with their summaries, with the share `cached` of the input read from the cache.
     """
 
     summary: int | None = None
@@ -42,7 +42,7 @@ class Estimate:
 
 
 def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
-    """Estimate what follows on a composed prompt; `sizes` are those of the chat's messages."""
+    """Estimate the turns after a composed prompt; `sizes` are those of the chat's messages."""
     choice, given = outlook.choice, outlook.given
     values, window = choice.values, choice.model.window
     length, measured = summary_length(values)
@@ -78,7 +78,7 @@ def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
 
 
 def newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
-    """Return the newest turns that were replied to, as tokens of the question and of the reply."""
+    """Return the newest answered turns, as tokens of the question and of the reply."""
     turns: list[tuple[int, int]] = []
     for size in sizes:
         if size.asks:
@@ -89,7 +89,7 @@ def newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
 
 
 def quartiles(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return a short turn, a usual one and a long one: the quartiles of both parts."""
+    """Return a short, a median and a long turn: the quartiles of both parts."""
     parts = []
     for part in zip(*turns, strict=True):
         cuts = quantiles(part, n=4, method="inclusive") if len(part) > 1 else [part[0]] * 3
@@ -98,12 +98,12 @@ def quartiles(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def first_compacted(points: Sequence[Point]) -> int | None:
-    """Return the first turn in which history is shortened."""
+    """Return the first turn that shortens the history."""
     return next((point.turn for point in points if point.compacted), None)
 
 
 def summary_length(values: PolicyValues) -> tuple[int | None, int]:
-    """Return the likely tokens of a summary, and the number of summaries that say so."""
+    """Return the estimated tokens of a summary, and the number of summaries it is based on."""
     if values.strategy != "dynamic_summary":
         return None, 0
     writer = summariser_of(values)
@@ -117,13 +117,13 @@ def summary_length(values: PolicyValues) -> tuple[int | None, int]:
 
 
 def summariser_of(values: PolicyValues) -> ModelSpec | None:
-    """Return the model that writes the summaries; None: no model does."""
+    """Return the model that writes the summaries; None if no model does."""
     slug = values.summarization_model
     return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
 
 
 def cost_of_turns(points: Sequence[Point], *, said: int, length: int, outlook: Outlook) -> Money:
-    """Return what turns cost, with their summaries; a model without a price makes it unknown."""
+    """Return the cost of turns with their summaries; unknown if a model has no price."""
     model = outlook.choice.model
     factor = outlook.given.calibration
     sent = sum(point.tokens for point in points)

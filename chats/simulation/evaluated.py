@@ -1,4 +1,4 @@
-"""Tells what an evaluation found: how much it could judge, then how it compares over days."""
+"""Results of a shadow evaluation: its coverage, and the comparison per day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Outcome = EvaluatedTurn.Outcome
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The turns of one day: counts, and tokens of those that could be judged."""
+    """The turns of one day: counts, and tokens of the turns that could be compared."""
 
     day: date
     turns: int
@@ -32,10 +32,10 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationFindings:
-    """The findings of an evaluation: its coverage with reasons, its days, and the worst turns."""
+    """The results of an evaluation: coverage with reasons, days, and the most changed turns."""
 
     row: Evaluation
-    # In percent of the turns; None: there were none yet.
+    # Percentage of turns that could be compared; None without turns.
     coverage: int | None
     unknown: Sequence[tuple[str, int]]
     days: Sequence[Day]
@@ -43,7 +43,7 @@ class EvaluationFindings:
 
 
 def found_by(row: Evaluation) -> EvaluationFindings:
-    """Read what an evaluation found; old judgements count in its totals alone."""
+    """Return the results of an evaluation. Deleted old rows count only in its totals."""
     rows = EvaluatedTurn.objects.filter(evaluation=row)
     unknown = rows.filter(outcome=Outcome.UNKNOWN).values_list("reason").annotate(n=Count("pk"))
     known = rows.exclude(outcome=Outcome.UNKNOWN)
@@ -61,7 +61,7 @@ def found_by(row: Evaluation) -> EvaluationFindings:
 
 
 def days_of(row: Evaluation) -> list[Day]:
-    """Add up the judgements of each day, the newest first."""
+    """Return the sums of each day, newest first."""
     is_known = ~Q(outcome=Outcome.UNKNOWN)
     sums: dict[str, Any] = {
         "turns": Count("pk"),

@@ -1,8 +1,8 @@
-"""Evaluations: a draft is begun beside the version in force, ended, and put in force.
+"""Shadow evaluations of a draft: start, end and publish.
 
-It changes no prompt and asks no model. What it would have done is judged in the background after
-each reply (`shadow.py`). Putting it in force goes through `publish.activate`, with whatever that
-asks for.
+An evaluation changes no prompt and calls no model. After each reply, a background job compares what
+the draft would have done (`shadow.py`). Publishing the draft goes through `publish.activate` with
+all its checks.
 """
 
 import uuid
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
 from contextpolicy import blast, controls, ledger, publish
@@ -17,7 +18,7 @@ from contextpolicy.linter.errors import check
 from contextpolicy.models import AuditEvent, ContextPolicy, Evaluation, VirtualCoverage
 
 DAYS, MOST_DAYS = 7, 30
-# Each turn is judged once for each of them.
+# Each turn is compared once for each open evaluation.
 MOST_OPEN = 3
 COUNTS = (
     "turns",
@@ -32,30 +33,34 @@ COUNTS = (
 
 
 class NothingToEvaluate(Refusal):
-    """Only a draft that could be put in force is evaluated."""
+    """Only a draft that could be published can be evaluated."""
 
     code = "nothing_to_evaluate"
     status = 409
-    sentence = (
-        "Only the newest version of a policy is evaluated, as long as it is a draft. Save the "
-        "policy as a draft, then evaluate that."
+    sentence = gettext_noop(
+        "Only the newest version can be evaluated, while it is a draft. Save the policy as a "
+        "draft, then evaluate it."
     )
 
 
 class TooManyEvaluations(Refusal):
-    """Every turn is judged once for each evaluation, so there are few at a time."""
+    """The number of open evaluations is limited, because each turn is compared once for each."""
 
     code = "too_many_evaluations"
     status = 409
-    sentence = "{most} drafts are evaluated at present, and no more may be. End one of them first."
+    sentence = gettext_noop(
+        "{most} evaluations are open, which is the limit. End one of them first."
+    )
 
 
 class EvaluationOver(Refusal):
-    """An evaluation that is over is neither ended nor put in force."""
+    """An evaluation that has ended can be neither ended again nor published."""
 
     code = "evaluation_over"
     status = 409
-    sentence = "This evaluation is over. Put its version in force on the policy's page."
+    sentence = gettext_noop(
+        "This evaluation has ended. Publish its version on the page of the policy."
+    )
 
 
 def begin(
@@ -68,10 +73,10 @@ def begin(
     days: int = DAYS,
     share: int = 100,
 ) -> Evaluation:
-    """Evaluate the newest draft of a policy for some days, or return the evaluation under way.
+    """Evaluate the newest draft of a policy for some days, or return its open evaluation.
 
-    `share`: in percent of the branches. Another draft of the policy is evaluated no longer. Raises
-    `NothingToEvaluate`, `TooManyEvaluations` and `publish.PolicyProblems`.
+    `share`: percentage of the branches. An open evaluation of another draft of the policy ends.
+    Raises `NothingToEvaluate`, `TooManyEvaluations` and `publish.PolicyProblems`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -107,7 +112,7 @@ def begin(
 
 
 def end(*, evaluation_id: uuid.UUID, actor: str, now: datetime) -> Evaluation:
-    """End an evaluation before its time. Raises `EvaluationOver` and `NotFound`."""
+    """End an evaluation early. Raises `EvaluationOver` and `NotFound`."""
     with transaction.atomic():
         row = locked_row(evaluation_id)
         conclude(row, reason="person", actor=actor, now=now)
@@ -117,9 +122,9 @@ def end(*, evaluation_id: uuid.UUID, actor: str, now: datetime) -> Evaluation:
 def promote(
     *, evaluation_id: uuid.UUID, actor: str, now: datetime, emergency: str = ""
 ) -> Evaluation:
-    """Put the evaluated version in force, with the numbers in the ledger, and end its evaluation.
+    """Publish the evaluated version, record the numbers in the ledger, and end the evaluation.
 
-    Raises `EvaluationOver`, `NotFound`, and what `publish.activate` raises.
+    Raises `EvaluationOver`, `NotFound`, and the errors of `publish.activate`.
     """
     with transaction.atomic():
         row = locked_row(evaluation_id)
@@ -137,7 +142,7 @@ def promote(
 
 
 def end_if_due(row: Evaluation, *, now: datetime) -> bool:
-    """End an evaluation whose time is over or whose policy moved on; tell whether it is over."""
+    """End an evaluation after its time or once its policy changed; return True if it has ended."""
     policy = row.policy
     moved = blast.base_of(policy) != row.base
     if now < row.ends_at and not moved:
@@ -152,7 +157,7 @@ def end_if_due(row: Evaluation, *, now: datetime) -> bool:
 
 
 def locked_row(evaluation_id: uuid.UUID) -> Evaluation:
-    """Lock an evaluation that is under way. Raises `EvaluationOver` and `NotFound`."""
+    """Lock an open evaluation. Raises `EvaluationOver` and `NotFound`."""
     rows = Evaluation.objects.select_for_update(of=("self",))
     row = rows.select_related("policy__current", "version").filter(pk=evaluation_id).first()
     if row is None:
@@ -163,7 +168,7 @@ def locked_row(evaluation_id: uuid.UUID) -> Evaluation:
 
 
 def conclude(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None:
-    """End an evaluation and tell the ledger what it came to."""
+    """End an evaluation and record its numbers in the ledger."""
     row.state, row.reason, row.ended_at = Evaluation.State.ENDED, reason, now
     free(row)
     data = {**numbers(row), "reason": reason}
@@ -171,7 +176,7 @@ def conclude(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None
 
 
 def free(row: Evaluation) -> None:
-    """Take an evaluation that is over from its worker; what it carried along is of no use then."""
+    """Release the lease of an ended evaluation, and delete its virtual coverage."""
     row.lease_until, row.lease_token = None, None
     fields = ["state", "reason", "ended_at", "lease_until", "lease_token"]
     row.save(update_fields=fields)
@@ -179,7 +184,7 @@ def free(row: Evaluation) -> None:
 
 
 def told(row: Evaluation) -> dict[str, Any]:
-    """Name an evaluation in the ledger."""
+    """Return the fields that identify an evaluation in the ledger."""
     return {
         "evaluation": str(row.pk),
         "policy": row.policy.slug,
@@ -189,5 +194,5 @@ def told(row: Evaluation) -> dict[str, Any]:
 
 
 def numbers(row: Evaluation) -> dict[str, Any]:
-    """Return what the ledger says of an evaluation that is over: the numbers that were shown."""
+    """Return the ledger data of an ended evaluation: the numbers that its page shows."""
     return {**told(row), "judged": row.judged, **{name: getattr(row, name) for name in COUNTS}}

@@ -1,6 +1,6 @@
-"""Estimates the prompts of a chat's turns under a policy, from the sizes of its messages alone.
+"""Estimate the prompts of a chat's turns under a policy, from the message sizes alone.
 
-Exact is the prompt of the next message; this says how it came and comes about, and is shown with ≈.
+Only the prompt of the next message is exact. Pages mark these numbers with ≈.
 """
 
 from collections import deque
@@ -11,9 +11,9 @@ from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import estimated_tokens
 
-# A summary is seldom as long as it may be.
+# Summaries are usually shorter than their limit.
 SHARE_OF_SUMMARY = 0.6
-# A character of a cut message in tokens, roughly.
+# Approximate tokens per character of a truncated message.
 TOKENS_OF_CHARACTER = 1 / 3
 STATE_TOKENS = 100
 
@@ -30,8 +30,8 @@ class Size:
 class Point:
     """The estimated prompt of one turn, and whether the history was shortened for it.
 
-    `cached`: its beginning that is as in the turn before. `folded`: the tokens that left the
-    history for a summary.
+    `cached`: tokens of the prefix shared with the turn before. `folded`: tokens of the history that
+    a summary replaced.
     """
 
     turn: int
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(slots=True)
 class _Kept:
-    """The history that stands in full, the oldest first, and what stands for the rest."""
+    """The messages that are sent in full, oldest first, and the size of the rest."""
 
     values: PolicyValues
     limit: int
@@ -70,7 +70,10 @@ class _Kept:
         self.turns -= oldest.asks
 
     def down_to(self, tokens: int, *, keep: int = 1) -> bool:
-        """Drop the oldest until the prompt has at most so many tokens; tell whether any went."""
+        """Drop the oldest messages until the prompt fits into `tokens`.
+
+        Return True if any was dropped.
+        """
         before = len(self.messages)
         while self.prompt > tokens and len(self.messages) > keep:
             self.drop()
@@ -94,10 +97,10 @@ def continued(
     values: PolicyValues,
     model_window: int | None,
 ) -> Iterator[Point]:
-    """Yield the estimated prompt of each turn that follows on a prompt as it is now.
+    """Yield the estimated prompt of each turn that follows a given prompt.
 
-    `history`: the messages that it sends, the oldest first; `summary`: the tokens of the summary
-    that the next one takes the place of; the rest of it stays as it is.
+    `history`: the messages that it sends, oldest first. `summary`: the tokens of the summary that
+    the next one replaces. The rest of the prompt stays the same.
     """
     kept = _Kept(values, prompt_limit(values, model_window=model_window), 0)
     for size in history:
@@ -118,7 +121,7 @@ def _points(kept: _Kept, sizes: Iterable[Size], *, before: int = 0) -> Iterator[
             kept.down_to(kept.limit)
             gone = kept.dropped - dropped
             prompt = min(kept.prompt, kept.limit)
-            # What leaves at the front changes everything behind the system text.
+            # Dropping messages at the front changes everything after the system text.
             cached = kept.fixed if gone or kept.summary != summary else before
             folds = compacted and kept.values.strategy == "dynamic_summary"
             yield Point(turn, prompt, compacted, min(cached, prompt), gone if folds else 0)
@@ -133,7 +136,10 @@ def _cut(size: Size, values: PolicyValues) -> Size:
 
 
 def _count(kept: _Kept) -> bool:
-    """Keep a number of messages; that is no compaction, it happens at every turn."""
+    """Keep a fixed number of messages.
+
+    This happens at every turn and does not count as a compaction.
+    """
     while kept.values.window_size is not None and len(kept.messages) > kept.values.window_size + 1:
         kept.drop()
     return False
@@ -163,7 +169,7 @@ def _summarise(kept: _Kept) -> bool:
         low = low_mark(values, prompt_limit=limit)
         shortened = kept.down_to(low, keep=max(1, values.keep_last_messages))
         if kept.prompt >= compact_mark(values, prompt_limit=limit):
-            # The newest messages are kept where they fit.
+            # The newest messages are kept only if they fit.
             shortened = kept.down_to(low) or shortened
         return shortened
     left = max(1, kept.turns - values.fold_turns)

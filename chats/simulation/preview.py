@@ -1,7 +1,7 @@
-"""The next prompt of a chat under the policy in force and under a proposed one, side by side.
+"""Compare the next prompt of a chat under the current policy and under a proposed one.
 
-Both are composed as the worker composes, so they are what the run then decides, as long as the
-state token stays the same. Nothing is written and no model is called.
+Both prompts are composed with the worker's own functions. They are exact as long as the state token
+does not change. Nothing is written and no model is called.
 """
 
 import hashlib
@@ -16,11 +16,13 @@ from itertools import islice
 from typing import cast
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, ngettext
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import statements
 from chats.prompt.outlook import Outlook, fate_of, outlook_on
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.estimates import Estimate, estimate
 from chats.simulation.forecast import Point, Size, forecast
@@ -28,18 +30,18 @@ from chats.simulation.proposals import PolicyProposal, assigned_in, choose_under
 from contextpolicy.engine.assembly import need
 from contextpolicy.engine.messages import WireMessage
 
-# Lines of the diff; what follows is said to be there.
+# Maximum number of diff lines; the page says if there are more.
 MOST_LINES = 400
-# Characters of both prompts: longer ones are not compared line by line.
+# Maximum characters of both prompts together. Longer ones are not compared line by line.
 MOST_CHARACTERS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The next prompt under one policy, or why it is refused.
+    """The next prompt under one policy, or the reason why it is refused.
 
-    `tokens` and `limit` are in the provider's tokens; `left_out` counts messages by reason;
-    `due` is what happens after it: `none`, `prepare` or `swap`, with the reason.
+    `tokens` and `limit` are in the provider's tokens. `left_out` counts messages by reason. `due`
+    is the next compaction step (`none`, `prepare` or `swap`) and its reason.
     """
 
     label: str
@@ -58,14 +60,14 @@ class Side:
 
     @property
     def outcome(self) -> tuple[object, ...]:
-        """What decides whether two sides are the same to the person in the chat."""
+        """The values that must be equal for two sides to count as the same."""
         left_out = sorted(self.left_out.items())
         return (self.code, self.tokens, self.full, self.cut, self.summarised, left_out, self.due[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Both sides for one chat, the estimated course of each, and the state that they hold for."""
+    """Both sides for one chat, the forecast of each, and the state token they are valid for."""
 
     chat: Chat
     last_seq: int
@@ -86,9 +88,9 @@ def preview(
     branch: Branch | None = None,
     question: str = "",
 ) -> Preview:
-    """Compose the next prompt of a chat under both policies; a refusal is a side of its own.
+    """Compose the next prompt of a chat under both policies. A refusal is returned as a side.
 
-    Without a `branch` the active one is read; without a `question` an empty one stands there.
+    Without a `branch`, uses the active one. Without a `question`, uses an empty one.
     """
     branch = branch or branch_of(chat)
     branch.chat = chat
@@ -107,12 +109,12 @@ def preview(
 def compare(
     chats: Sequence[Chat], *, proposal: PolicyProposal, now: datetime
 ) -> list[tuple[Chat, Side, Side]]:
-    """Compose the next prompts of several chats under both policies, without their courses."""
+    """Compose the next prompts of several chats under both policies, without forecasts."""
     return [(chat, *both_sides(chat, proposal=proposal, now=now)) for chat in chats]
 
 
 def both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -> tuple[Side, Side]:
-    """Compose the next prompt of a chat under the policy in force and under a proposed one."""
+    """Compose the next prompt of a chat under the current policy and under a proposed one."""
     branch = branch_of(chat)
     branch.chat = chat
     today = side_of(branch, proposal=None, now=now)
@@ -122,7 +124,7 @@ def both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -> tuple[
 
 
 def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> bool:
-    """Tell whether a chat has the same model and values under a proposal as it has today."""
+    """Return True if the chat's model and values are the same under the proposal as today."""
     try:
         choice = choose_under(chat, proposal=proposal)
     except Refusal:
@@ -131,24 +133,24 @@ def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> boo
 
 
 def label_of(proposal: PolicyProposal) -> str:
-    """Name the side of a proposal."""
-    return f"{proposal.name}, as it is written"
+    """Return the label of a proposal's side."""
+    return gettext("{policy} (edited)").format(policy=proposal.name)
 
 
 def previewable(chat_id: uuid.UUID) -> Chat | None:
-    """Return a chat that policies are tried on; None if there is none, or a team replies in it."""
+    """Return a chat that a preview supports; None if there is none or a team replies in it."""
     rows = Chat.objects.filter(pk=chat_id, deleted_at=None, active_branch__isnull=False, team=None)
     return rows.select_related("model", "owner").first()
 
 
 def branch_of(chat: Chat) -> Branch:
-    """Return the active branch of a chat with the compaction in force."""
+    """Return the active branch of a chat with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     return rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
 
 
 def empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
-    """Return a chat of a person's without a message, and its branch; neither is stored."""
+    """Return an unsaved empty chat of a person, and its unsaved branch."""
     chat = Chat(owner=owner, created_at=now, updated_at=now)
     branch = Branch(chat=chat, created_at=now, last_seq=0)
     return chat, branch
@@ -157,19 +159,22 @@ def empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
 def side_of(
     branch: Branch, *, proposal: PolicyProposal | None, now: datetime, question: str = ""
 ) -> Side:
-    """Compose the next prompt of a branch under one policy; a refusal is told, not raised."""
-    label = label_of(proposal) if proposal else "Now"
+    """Compose the next prompt of a branch under one policy. A refusal is returned, not raised."""
+    label = label_of(proposal) if proposal else gettext("Now")
     try:
         choice = choose_under(branch.chat, proposal=proposal)
-        label = label if proposal else f"Now: {choice.effective.label}"
-        outlook = outlook_on(branch, choice=choice, now=now, question=question)
+        if proposal is None:
+            label = gettext("Now: {policy}").format(policy=choice.effective.label)
+        outlook = outlook_on(
+            branch, choice=choice, counter=O200kCounter(), now=now, question=question
+        )
     except Refusal as refusal:
-        return Side(label, code=refusal.code, sentence=refusal.sentence)
+        return Side(label, code=refusal.code, sentence=refusal.localized)
     return told(outlook, label=label)
 
 
 def told(outlook: Outlook, *, label: str) -> Side:
-    """Count what becomes of each message in a composed prompt."""
+    """Count the messages of a composed prompt by how they are sent."""
     sent, given = outlook.sent, outlook.given
     fates = Counter(fate_of(segment).sent for segment in outlook.segments.values())
     left: Counter[str] = Counter()
@@ -192,7 +197,7 @@ def told(outlook: Outlook, *, label: str) -> Side:
 
 
 def sizes_on(branch: Branch) -> list[Size]:
-    """Return the sizes of the branch's messages, the oldest first, without their words."""
+    """Return the sizes of the branch's messages, oldest first, without their text."""
     if branch.last_seq == 0:
         return []
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
@@ -201,7 +206,7 @@ def sizes_on(branch: Branch) -> list[Size]:
 
 
 def course(side: Side, sizes: Sequence[Size]) -> list[Point]:
-    """Estimate the prompts of all turns so far under the policy of one side."""
+    """Forecast the prompts of all turns so far under the policy of one side."""
     if side.outlook is None:
         return []
     choice = side.outlook.choice
@@ -209,10 +214,10 @@ def course(side: Side, sizes: Sequence[Size]) -> list[Point]:
 
 
 def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
-    """Return the hash of everything that both prompts depend on beside the form.
+    """Return a hash of all data that both prompts depend on, except the submitted form.
 
-    That is the branch with its newest message and its compaction, the assigned versions, and the
-    model with its window and factors.
+    This covers the branch with its newest message and compaction, the assigned versions, and the
+    model with its window and calibration factors.
     """
     chat = branch.chat
     model = chat.model or statements.DEFAULT_MODEL.first()
@@ -230,27 +235,31 @@ def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
 
 
 def moved_on(before: str, after: str) -> str:
-    """Say by how much a chat moved on between two state tokens; empty if it did not.
+    """Describe how a chat changed between two state tokens; empty if it did not.
 
-    Those of two chats say nothing of each other.
+    Also empty for tokens of different chats.
     """
     if before == after or before.partition(".")[0] != after.partition(".")[0]:
         return ""
     then, now = (last_of(token) for token in (before, after))
     if now > then:
         count = now - then
-        return f"{count:,} message{'' if count == 1 else 's'} since the last preview."
-    return "The chat's prompt or its policies changed since the last preview."
+        return ngettext(
+            "{n:,} message since the last preview.",
+            "{n:,} messages since the last preview.",
+            count,
+        ).format(n=count)
+    return gettext("The chat's prompt or its policies changed since the last preview.")
 
 
 def last_of(token: str) -> int:
-    """Return the newest message that a state token names; 0 if it names none."""
+    """Return the sequence number of the newest message in a state token; 0 if it has none."""
     said = token.rpartition(".")[2][:9]
     return int(said) if said.isdecimal() else 0
 
 
 def difference(found: Preview) -> tuple[list[str], bool]:
-    """Return the lines in which both exact prompts differ, and whether some are left out."""
+    """Return the diff lines of both exact prompts, and whether the diff was truncated."""
     sides = (found.now.outlook, found.proposed.outlook)
     before, after = (written(side.sent.messages) if side else [] for side in sides)
     if sum(map(len, (*before, *after))) > MOST_CHARACTERS:
@@ -261,7 +270,7 @@ def difference(found: Preview) -> tuple[list[str], bool]:
 
 
 def written(messages: Sequence[WireMessage]) -> list[str]:
-    """Write messages as lines, each under its role."""
+    """Return messages as lines, each below a line with its role."""
     return [
         line
         for message in messages

@@ -1,4 +1,4 @@
-"""The policy that would hold in a chat if one of its policies said something else; unsaved."""
+"""The policy that would apply to a chat if one of its policies had other, unsaved values."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -10,18 +10,19 @@ from chats.prompt import model_choice
 from contextpolicy import resolution
 from contextpolicy.models import PolicyAssignment
 
-# The level of a policy that counts only where it is assigned today.
+# The level of a proposal that counts only where the policy is assigned today.
 ASSIGNED = "assigned"
 GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyProposal:
-    """A policy as it is written in a form: its name, what it would set, what it would lock.
+    """A policy as edited in a form: its name, values and locks.
 
-    Where the policy applies already, its values stand in for those in force; elsewhere it counts
-    as if it were assigned at `level`, in place of what applies there; `ASSIGNED`: not at all. At
-    the level of groups only what this group has makes way; other groups of a person keep theirs.
+    Where the policy already applies, these values replace the published ones. Elsewhere it counts
+    as assigned at `level`, replacing the policy of that level. With `ASSIGNED` it does not count
+    elsewhere. At the group level it replaces only the policy of this group; a person's other groups
+    keep theirs.
     """
 
     slug: str
@@ -30,20 +31,20 @@ class PolicyProposal:
     values: Mapping[str, Any]
     locks: Collection[str]
     level: str = "chat"
-    # Of the level of groups: the group, and what it has at present, by its slug.
+    # For the group level: the group, and the slug of its current policy.
     group_id: int | None = None
     replaces: str = ""
 
 
 def for_group(group_id: int, **said: Any) -> PolicyProposal:
-    """Return a policy as it is written that would be assigned to a group."""
+    """Return an edited policy as a proposal for a group."""
     rows = PolicyAssignment.objects.filter(level=GROUP, group=group_id)
     has = rows.values_list("policy__slug", flat=True).first() or ""
     return PolicyProposal(level=GROUP, group_id=group_id, replaces=has, **said)
 
 
 def assigned_in(chat: Chat, *, proposal: PolicyProposal | None) -> tuple[resolution.Assigned, ...]:
-    """Return the policies of a chat, far to near, with the proposed one in its place."""
+    """Return the policies of a chat, far to near, with the proposal applied."""
     found = resolution.assigned_for(user_id=chat.owner_id, group_ids=None, chat_id=chat.pk)
     if proposal is None:
         return found
@@ -62,18 +63,18 @@ def assigned_in(chat: Chat, *, proposal: PolicyProposal | None) -> tuple[resolut
 def in_group(
     found: tuple[resolution.Assigned, ...], replaces: str, own: resolution.Assigned
 ) -> tuple[resolution.Assigned, ...]:
-    """Return policies with one more of a group, in place of that which the group has."""
+    """Return the policies with the proposal of a group, in place of the group's current one."""
     kept = [(each[0], *own[1:]) if each[1] == own[1] else each for each in found]
     for each in kept:
         if each[:2] == (GROUP, replaces):
             kept.remove(each)
             break
-    # As they are found: of several groups the policy that comes first by slug is the nearest.
+    # Same order as stored ones: of several groups, the policy with the first slug is the nearest.
     return resolution.far_to_near(sorted([*kept, own], key=lambda each: each[1], reverse=True))
 
 
 def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice.ChosenModel:
-    """Return the model and the policy of a chat under a proposal; without one, those in force.
+    """Return the model and the policy of a chat under a proposal; without one, the current ones.
 
     Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """

@@ -1,9 +1,9 @@
-"""Counts over all chats in use how many a policy as it is written would change.
+"""Count over all chats in use how many an edited policy would change.
 
-A chat is judged by the preview's own function, one after the other, and its words are let go at
-once. The count goes through the chats by their ids, a page at a time; counts and place of a page
-are one statement under a lease, so a worker that is killed loses a page of work and nothing counts
-twice. It is void once another version came into force.
+Each chat is compared with the preview's function, and its text is discarded at once. The count
+pages through the chats by id. One statement under a lease stores the counts and the position of a
+page. A killed worker therefore loses one page of work and counts nothing twice. The count becomes
+void when another version of the policy is published.
 """
 
 import logging
@@ -18,6 +18,8 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import F, QuerySet
+from django.utils.functional import lazy
+from django.utils.translation import gettext_noop
 
 from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
@@ -36,26 +38,26 @@ from contextpolicy.models import BlastRadius, ContextPolicy
 from contextpolicy.publish import PolicyProblems
 
 logger = logging.getLogger(__name__)
-# Chats that one statement counts, and what is done again after a kill.
+# Chats counted by one statement, and repeated after a killed worker.
 PAGE = 100
-# Seconds that one task takes.
+# Maximum duration of one task in seconds.
 SECONDS = 20.0
-# Between two chats: who waits for the lock of background work gets it.
+# Pause between two chats, so that other background work can take the lock.
 REST = 0.001
 OPEN = (BlastRadius.State.COUNTING, BlastRadius.State.STOPPED)
 
 
 class RadiusOver(Refusal):
-    """A count that is finished or void is not stopped or taken up."""
+    """A finished or void count can be neither stopped nor resumed."""
 
     code = "radius_over"
     status = 409
-    sentence = "This count is over: it is {state}. Begin another one."
+    sentence = gettext_noop("This count has ended: it is {state}. Start another one.")
 
 
 @dataclass(frozen=True, slots=True)
 class CountLease:
-    """The right to work on a count."""
+    """The lease of a worker on a count."""
 
     radius_id: uuid.UUID
     token: uuid.UUID
@@ -81,10 +83,10 @@ def begin(
     now: datetime,
     group: Group | None = None,
 ) -> BlastRadius:
-    """Begin a count in the background, or take up the open one of the same content.
+    """Start a count in the background, or resume the open one with the same content.
 
-    With a `group` the chats of its members are counted, as if the policy were assigned to it. An
-    open count of other content of the policy is void then. Raises `PolicyProblems`.
+    With a `group`, counts the chats of its members, as if the policy were assigned to it. An open
+    count of the policy with other content becomes void. Raises `PolicyProblems`.
     """
     found = check(values, locks=locks)
     if found:
@@ -120,7 +122,7 @@ def begin(
 
 
 def stop(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
-    """Stop a count at its place; one that is stopped stays so. Raises `RadiusOver`, `NotFound`."""
+    """Stop a count at its current position. Raises `RadiusOver` and `NotFound`."""
     with transaction.atomic():
         row = locked_row(radius_id)
         if row.state == BlastRadius.State.COUNTING:
@@ -129,7 +131,7 @@ def stop(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
 
 
 def resume(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
-    """Take a stopped count up behind its place. Raises `RadiusOver` and `NotFound`."""
+    """Resume a stopped count at its position. Raises `RadiusOver` and `NotFound`."""
     with transaction.atomic():
         row = locked_row(radius_id)
         if row.state == BlastRadius.State.STOPPED:
@@ -141,18 +143,19 @@ def resume(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
 
 
 def locked_row(radius_id: uuid.UUID) -> BlastRadius:
-    """Lock a count that is not over. Raises `RadiusOver` and `NotFound`."""
+    """Lock an open count. Raises `RadiusOver` and `NotFound`."""
     rows = BlastRadius.objects.select_for_update(of=("self",)).select_related("policy")
     row = rows.filter(pk=radius_id).first()
     if row is None:
         raise NotFound
     if row.state not in OPEN:
-        raise RadiusOver(state=row.get_state_display().lower())
+        state = lazy(lambda: row.get_state_display().lower(), str)()
+        raise RadiusOver(state=state)
     return row
 
 
 def end(row: BlastRadius, *, state: str, actor: str, now: datetime) -> None:
-    """Take a count from whoever works on it, and tell the ledger how far it came."""
+    """Release the lease of a count, and record its numbers in the ledger."""
     row.state, row.lease_until, row.lease_token = state, None, None
     row.save(update_fields=["state", "lease_until", "lease_token"])
     void = {"void": True} if state == BlastRadius.State.VOID else {}
@@ -162,7 +165,7 @@ def end(row: BlastRadius, *, state: str, actor: str, now: datetime) -> None:
 def go_on(
     *, radius_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Count for some seconds, and ask for the next task if more is left."""
+    """Count for some seconds, and enqueue the next task if chats are left."""
     lease = claim(radius_id)
     if lease is None:
         return
@@ -178,7 +181,7 @@ def go_on(
 
 
 def claim(radius_id: uuid.UUID) -> CountLease | None:
-    """Take an open count; None if it is not open, or somebody works on it."""
+    """Lease an open count; None if it is not open or another worker has it."""
     token = uuid.uuid4()
     rows = BlastRadius.objects.filter(free(), pk=radius_id, state=BlastRadius.State.COUNTING)
     taken = rows.update(lease_token=token, lease_until=leases.until())
@@ -186,14 +189,14 @@ def claim(radius_id: uuid.UUID) -> CountLease | None:
 
 
 def mine(lease: CountLease) -> QuerySet[BlastRadius]:
-    """Return the row that a lease lets one write, if it still does."""
+    """Return the row of the count, if the lease is still valid."""
     return BlastRadius.objects.filter(
         pk=lease.radius_id, lease_token=lease.token, state=BlastRadius.State.COUNTING
     )
 
 
 def book(lease: CountLease, **changes: Any) -> None:
-    """Write down how far a count has come, and renew its lease. Raises `LeaseLost`."""
+    """Store the progress of a count and renew its lease. Raises `LeaseLost`."""
     if not mine(lease).update(**changes, lease_until=leases.until()):
         raise LeaseLost(lease.radius_id)
 
@@ -201,11 +204,11 @@ def book(lease: CountLease, **changes: Any) -> None:
 def steps(
     lease: CountLease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> Iterator[None]:
-    """Count page by page from the place to the end; first a sample. Raises `LeaseLost`."""
+    """Take a sample first, then count the remaining pages. Raises `LeaseLost`."""
     row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
     proposal = proposal_of(row)
     if row.high is None:
-        # Nothing renews the lease while the sample is taken.
+        # The lease is not renewed during the sample.
         found = sampling.sample(
             proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2, guard=alone
         )
@@ -228,7 +231,7 @@ def steps(
             ids, lease=lease, proposal=proposal, worst=worst, clock=clock, is_closing=is_closing
         )
         if page is None:
-            # Asked to end in mid-page: it is counted anew by whoever goes on.
+            # Interrupted in mid-page: the next worker counts the page again.
             yield
             return
         worst = sorted(worst, key=weight, reverse=True)[:WORST]
@@ -250,13 +253,13 @@ def steps(
 
 
 def is_void(row: BlastRadius) -> bool:
-    """Tell whether another version than the one that a count is over came into force."""
+    """Return True if another version was published since the count began."""
     policies = ContextPolicy.objects.filter(pk=row.policy_id)
     return (policies.values_list("current__number", flat=True).first() or 0) != row.base
 
 
 def page_after(cursor: uuid.UUID | None, *, row: BlastRadius) -> list[uuid.UUID]:
-    """Return the ids of the next chats that were there and in use when the count began."""
+    """Return the next ids of chats that existed and were in use when the count began."""
     ids = sampling.in_use(now=row.started_at, group_id=row.group_id)
     ids = ids.filter(created_at__lte=row.started_at)
     if cursor is not None:
@@ -273,7 +276,7 @@ def judged_page(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> CountedPage | None:
-    """Judge chats and add those that change to `worst`; None if the process is to end.
+    """Compare chats and add the changed ones to `worst`; None if the process is closing.
 
     Raises `LeaseLost`.
     """
@@ -289,9 +292,9 @@ def judged_page(
                 found = judge_chat(pk, proposal=proposal, now=clock())
         except Exception as error:
             if databases.may_pass(error):
-                # The database's trouble, not this chat's: a later task begins here again.
+                # Database error, not this chat's fault: let a later task retry.
                 raise
-            # Never its text: a database puts the row's values into it.
+            # Never log its text, because a database includes the row's values.
             logger.error("chat %s was not judged: %s", pk, type(error).__name__)  # noqa: TRY400
             page.failed += 1
             continue
@@ -307,7 +310,7 @@ def judged_page(
 
 
 def told(found: Judged) -> dict[str, Any]:
-    """Write a chat down that changes: its id and numbers."""
+    """Return the id and numbers of a changed chat, in the form that is stored."""
     return {
         "chat": str(found.chat.pk),
         "refuses": found.would_refuse,
@@ -320,12 +323,12 @@ def told(found: Judged) -> dict[str, Any]:
 
 
 def weight(said: Mapping[str, Any]) -> tuple[bool, int, str]:
-    """Return what the worst are found by: as in a sample, and the same whoever counts."""
+    """Return the sort key of the largest changes, as in a sample. Ties are broken by the id."""
     return bool(said["refuses"]), abs(said["proposed"] - said["now"]), str(said["chat"])
 
 
 def finish(lease: CountLease, *, now: datetime) -> None:
-    """End a count that is whole, and tell the ledger its numbers. Raises `LeaseLost`."""
+    """Finish a complete count and record its numbers in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
         book(lease)
         row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
@@ -336,7 +339,7 @@ def finish(lease: CountLease, *, now: datetime) -> None:
 
 
 def proposal_of(row: BlastRadius) -> PolicyProposal:
-    """Return the policy that a count is of."""
+    """Return the policy of a count as a proposal."""
     if row.group_id is not None:
         return for_group(
             row.group_id,
@@ -357,6 +360,6 @@ def proposal_of(row: BlastRadius) -> PolicyProposal:
 
 
 def preview_of(row: BlastRadius, *, chat_id: uuid.UUID, now: datetime) -> Preview | None:
-    """Compose the next prompt of a chat both ways, exactly; None if there is no such chat."""
+    """Compose the next prompt of a chat under both policies; None if there is no such chat."""
     chat: Chat | None = previewable(chat_id)
     return preview(chat, proposal=proposal_of(row), now=now) if chat else None

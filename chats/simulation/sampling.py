@@ -1,7 +1,7 @@
-"""Estimates how many chats a policy would change, from a random sample of those in use.
+"""Estimate how many chats a policy would change, from a random sample of the chats in use.
 
-What is counted are outcomes, not chats to which the policy applies: a chat changes where its next
-prompt would hold something else, or be refused. Both prompts are composed as the worker does.
+A chat counts as changed if its next prompt would differ or be refused, not merely because the
+policy applies to it. Both prompts are composed with the worker's functions.
 """
 
 import math
@@ -18,13 +18,13 @@ from chats.models import Chat
 from chats.simulation.preview import Side, both_sides, previewable
 from chats.simulation.proposals import PolicyProposal
 
-# A chat is in use if something happened in it within these days.
+# A chat is in use if it changed within this period.
 IN_USE = timedelta(days=90)
 SAMPLE = 200
-# In seconds: what is not judged by then is left out, and the share is less certain.
+# Time limit in seconds. Chats that are not compared by then are skipped, which widens the interval.
 PATIENCE = 20.0
 WORST = 10
-# Of the normal distribution: 95 % lie within so many standard deviations.
+# In a normal distribution, 95 % of values are within this many standard deviations.
 CERTAINTY = 1.96
 
 
@@ -38,26 +38,26 @@ class Judged:
 
     @property
     def changes(self) -> bool:
-        """Whether the next prompt holds something else, or is refused for another reason."""
+        """Return True if the next prompt differs, or is refused for another reason."""
         return self.now.outcome != self.proposed.outcome
 
     @property
     def would_refuse(self) -> bool:
-        """Whether a chat that is answered today would be refused."""
+        """Return True if a chat that works today would be refused."""
         return bool(self.proposed.code) and not self.now.code
 
     @property
     def weight(self) -> tuple[bool, int]:
-        """Return what the worst are found by: a refusal first, then the difference in tokens."""
+        """Return the sort key of the largest changes: refusals, then the difference in tokens."""
         return self.would_refuse, abs(self.proposed.tokens - self.now.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The judgement of a sample: counts, and the share of all chats in use with its interval.
+    """The result of a sample: counts, and the share of all chats in use with its interval.
 
-    `low` and `high` are the bounds of the share that changes, with 95 % certainty; of a sample that
-    holds every chat in use they are equal. `worst`: the chats that change most.
+    `low` and `high` bound the share that changes, with 95 % confidence. They are equal if the
+    sample holds every chat in use. `worst`: the chats that change most.
     """
 
     in_use: int
@@ -78,9 +78,9 @@ def sample(
     clock: Callable[[], float] = time.monotonic,
     guard: AbstractContextManager[Any] | None = None,
 ) -> Sampled:
-    """Judge up to `size` random chats in use, as many as `patience` allows; nothing is written.
+    """Compare up to `size` random chats in use within `patience` seconds; nothing is written.
 
-    `guard` is entered for each chat: the lock of a process in which others compute.
+    `guard` is entered for each chat. It holds the process lock for background work.
     """
     ids = in_use(now=now, group_id=proposal.group_id)
     total = ids.count()
@@ -108,9 +108,9 @@ def sample(
 
 
 def in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]:
-    """Return the ids of the chats in which something happened lately and no team replies.
+    """Return the ids of recently used chats without a team.
 
-    `group_id`: only those of the members of a group.
+    `group_id`: only chats of the members of this group.
     """
     chats = Chat.objects.filter(
         deleted_at=None, team=None, active_branch__isnull=False, updated_at__gte=now - IN_USE
@@ -129,7 +129,7 @@ def judged_of(
     until: float,
     guard: AbstractContextManager[Any],
 ) -> list[Judged]:
-    """Judge chats one after the other until the time is over; one that is gone is left out."""
+    """Compare chats one after the other until the time limit; skip deleted ones."""
     found = []
     for pk in list(ids):
         if clock() > until:
@@ -142,7 +142,10 @@ def judged_of(
 
 
 def judge_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
-    """Compose the next prompt of a chat both ways, and let its words go; None if it is gone."""
+    """Compose the next prompt of a chat under both policies, and discard its text.
+
+    None if deleted.
+    """
     chat = previewable(pk)
     if chat is None:
         return None
@@ -151,9 +154,9 @@ def judge_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | 
 
 
 def interval(changed: int, *, of: int, among: int) -> tuple[float, float]:
-    """Return the bounds of a share by a sample without replacement, with 95 % certainty.
+    """Return the 95 % confidence interval of a share, for a sample without replacement.
 
-    Wilson's interval (E. B. Wilson, 1927), narrowed by the share of all that was looked at.
+    Wilson's interval (E. B. Wilson, 1927) with a finite population correction.
     """
     if of == 0:
         return 0.0, 1.0 if among else 0.0

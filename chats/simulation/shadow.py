@@ -1,10 +1,10 @@
-"""Judges finished turns under an evaluated draft: the prompt that it would have made.
+"""Compare finished turns with the prompts that an evaluated draft would have produced.
 
-One side is what the turn's receipt recorded, the other what the worker's own composition makes of
-the same messages under the draft. No model is asked and no row of the ledger is written. A fact
-that was not recorded makes the judgement unknown, never equal. The draft has a history of its own
-(`VirtualCoverage`): what it would have folded stays folded, else it would compact at every turn.
-Sizes of summaries that nobody wrote are estimates.
+One side is the turn's receipt. The other is composed from the same messages under the draft, with
+the worker's functions. No model is called and the ledger is not written. A missing fact makes the
+result unknown, never equal. The draft keeps a separate history (`VirtualCoverage`): messages that
+it would have summarised stay summarised. Otherwise it would compact at every turn. Sizes of
+summaries that were never written are estimates.
 """
 
 import statistics
@@ -19,6 +19,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel
 from chats.prompt.outlook import outlook_on
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.forecast import SHARE_OF_SUMMARY
 from chats.simulation.preview import Side, told
@@ -27,12 +28,11 @@ from contextpolicy.engine import messages as engine
 from contextpolicy.engine.compaction import CompactionPlan
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
-from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.resolution import values_of
 
 Outcome = EvaluatedTurn.Outcome
-# What changes which messages a prompt holds, apart from the conversation itself.
+# Events that change which messages a prompt contains, apart from the conversation.
 MARKS = (
     "message.erased",
     "message.excluded",
@@ -41,14 +41,14 @@ MARKS = (
     "message.pinned",
     "message.unpinned",
 )
-# Summaries whose lengths say how long the next one would be.
+# Number of summaries whose lengths predict the next one.
 RECENT = 50
-# A word that every counter counts as one token.
+# A word that every tokenizer counts as one token.
 WORD = "word "
 
 
 class Unknown(Exception):
-    """It cannot be said what the draft would have done; the code says why."""
+    """The result under the draft cannot be determined; the code gives the reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -57,7 +57,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The facts that the receipt of a turn's first call recorded."""
+    """The data that the receipt of a turn's first call recorded."""
 
     turn: Turn
     receipt: Receipt
@@ -68,7 +68,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Judgement:
-    """The row of one turn, and the coverage that is carried on from it."""
+    """The row of one turn, and the coverage after it."""
 
     row: EvaluatedTurn
     coverage: VirtualCoverage | None = None
@@ -76,7 +76,7 @@ class Judgement:
 
 
 def judge(evaluation: Evaluation, *, turn: Turn) -> Judgement:
-    """Judge a turn that is over under the evaluated draft; nothing is written."""
+    """Compare a finished turn with the evaluated draft; nothing is written."""
     row = EvaluatedTurn(
         evaluation=evaluation, turn_id=turn.pk, at=turn.finished_at or turn.queued_at
     )
@@ -96,7 +96,7 @@ def judge(evaluation: Evaluation, *, turn: Turn) -> Judgement:
 
 
 def counted(row: EvaluatedTurn) -> dict[str, int]:
-    """Return by how much a judgement raises each total."""
+    """Return the increments of the totals for one row."""
     if row.outcome == Outcome.UNKNOWN:
         return {"turns": 1, "unknown": 1}
     return {
@@ -111,7 +111,7 @@ def counted(row: EvaluatedTurn) -> dict[str, int]:
 
 
 def proposal_of(evaluation: Evaluation) -> PolicyProposal:
-    """Return the draft as a proposal, in the place that its evaluation says."""
+    """Return the draft as a proposal, at the level of its evaluation."""
     policy, version = evaluation.policy, evaluation.version
     return PolicyProposal(
         slug=policy.slug,
@@ -124,7 +124,7 @@ def proposal_of(evaluation: Evaluation) -> PolicyProposal:
 
 
 def recorded_of(turn: Turn) -> Recorded:
-    """Return what was recorded of a turn. Raises `Unknown` where too little was."""
+    """Return the recorded data of a turn. Raises `Unknown` if it is incomplete."""
     chat = turn.branch.chat
     if turn.agent_id is not None or chat.team_id is not None:
         raise Unknown("team")
@@ -150,18 +150,18 @@ def recorded_of(turn: Turn) -> Recorded:
 
 
 def question_of(receipt: Receipt) -> engine.Message:
-    """Return the one question that a receipt names. Raises `Unknown` if it is gone."""
+    """Return the only question of a receipt. Raises `Unknown` if it no longer exists."""
     asked = [segment[1] for segment in receipt.segments if segment[0] == "question"]
     if len(asked) != 1:
         raise Unknown("continued")
     row = Message.objects.filter(pk=asked[0], erased_at=None, seq__isnull=False).first()
     if row is None:
         raise Unknown("erased")
-    return history.to_engine(row, counter=ApproximateCounter())
+    return history.to_engine(row, counter=O200kCounter())
 
 
 def side_of(receipt: Receipt) -> Side:
-    """Return what a receipt says in the form of a preview's side; tokens are in our count."""
+    """Return a receipt as a side of a preview; tokens are in our count."""
     own = [s for s in receipt.segments if s[0] != "question" and s[2]]
     cut = sum(s[4] is not None or (len(s) > 6 and s[6] is not None) for s in own)
     left: Counter[str] = Counter()
@@ -182,7 +182,7 @@ def side_of(receipt: Receipt) -> Side:
 def compare(
     row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, proposal: PolicyProposal
 ) -> None:
-    """Fill in what the draft would have done, and carry its coverage on. Raises `Unknown`."""
+    """Fill in the draft's result and update its coverage. Raises `Unknown`."""
     chat = recorded.turn.branch.chat
     try:
         choice = choose_under(chat, proposal=proposal)
@@ -194,7 +194,7 @@ def compare(
     if choice.values.references and not choice.values.reference_share:
         raise Unknown("references")
     if coverage.follows and choice.values == recorded.values:
-        # The draft says the same here: what was sent is what it would have sent.
+        # The draft has the same values, so it would have sent the same prompt.
         row.outcome = Outcome.EQUAL
         row.tokens_then, row.full_then = row.tokens_now, row.full_now
         row.compacts_then = row.compacts_now
@@ -207,7 +207,7 @@ def compare(
 
 
 def refused(row: EvaluatedTurn, refusal: Refusal) -> None:
-    """Note that the draft would have refused the turn."""
+    """Record that the draft would have refused the turn."""
     row.outcome, row.reason, row.compacts_then = Outcome.REFUSED, refusal.code[:40], False
 
 
@@ -218,7 +218,11 @@ def composed(
     branch = as_it_was(recorded.turn.branch, before=recorded.question.seq or 1, coverage=coverage)
     try:
         outlook = outlook_on(
-            branch, choice=choice, now=recorded.receipt.created_at, said=recorded.question
+            branch,
+            choice=choice,
+            counter=O200kCounter(),
+            now=recorded.receipt.created_at,
+            said=recorded.question,
         )
     except Refusal as refusal:
         refused(row, refusal)
@@ -234,12 +238,15 @@ def composed(
 
 
 def fates(side: Side) -> tuple[object, ...]:
-    """Return what decides whether two sides are the same; counts of tokens are estimates."""
+    """Return the values that must be equal for two sides to be the same.
+
+    Token counts are estimates.
+    """
     return (side.full, side.cut, side.summarised, sorted(side.left_out.items()), side.due[0])
 
 
 def coverage_of(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
-    """Return what the draft carries along on a branch; on a new branch what its parent had."""
+    """Return the draft's coverage on a branch; a new branch starts with its parent's."""
     rows = VirtualCoverage.objects.filter(evaluation=evaluation)
     found = rows.filter(branch_id=branch.pk).first()
     if found is not None:
@@ -254,7 +261,7 @@ def coverage_of(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
 
 
 def leave(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
-    """Begin a history of its own with what was in force at this turn."""
+    """Start a separate history from the compaction that was active at this turn."""
     coverage.follows = False
     if active is None:
         return
@@ -268,9 +275,9 @@ def leave(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
 
 
 def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Branch:
-    """Return the branch as it stood before a question, governed by what the draft carries along.
+    """Return the branch as of a question, with the draft's coverage as its compaction.
 
-    Raises `Unknown` if a real summary that it builds on is gone.
+    Raises `Unknown` if a stored summary that it builds on no longer exists.
     """
     found = copy(branch)
     found.last_seq = before - 1
@@ -284,9 +291,9 @@ def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Bran
 
 
 def summary_of(coverage: VirtualCoverage) -> Compaction | None:
-    """Return the real summary that a coverage names, or one as long as it would be.
+    """Return the stored summary of a coverage, or a placeholder of the estimated length.
 
-    Raises `Unknown` if the real one is gone.
+    Raises `Unknown` if the stored one no longer exists.
     """
     if coverage.summary_id is not None:
         row = Compaction.objects.filter(pk=coverage.summary_id).select_related("base").first()
@@ -308,14 +315,14 @@ def summary_of(coverage: VirtualCoverage) -> Compaction | None:
 def carry_on(
     coverage: VirtualCoverage, *, branch: Branch, choice: ChosenModel, action: str
 ) -> bool:
-    """Do what the draft would do after this prompt; tell whether it folds messages.
+    """Apply the draft's compaction after this prompt; return True if messages are summarised.
 
-    As in a run, a summary is made ready at the first mark and takes effect at the second.
+    As in a run, a summary is prepared at the first mark and takes effect at the second.
     """
     if action == "none":
         return False
     if coverage.ready is None:
-        found = plan_for(branch, choice=choice, attempt=AttemptSpec(), counter=ApproximateCounter())
+        found = plan_for(branch, choice=choice, attempt=AttemptSpec(), counter=O200kCounter())
         if isinstance(found, CompactionPlan):
             coverage.ready = {
                 "from_seq": found.from_seq,
@@ -333,7 +340,7 @@ def carry_on(
 
 
 def summary_length(values: PolicyValues) -> int:
-    """Estimate the tokens of a summary: the median of what this model wrote lately."""
+    """Estimate the tokens of a summary: the median of this model's recent ones."""
     model = find_summariser(values)
     rows = Compaction.objects.filter(
         kind=Compaction.Kind.SUMMARY,
@@ -348,12 +355,12 @@ def summary_length(values: PolicyValues) -> int:
 
 
 def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:
-    """Tell whether a branch belongs to the share that is judged; always the same ones do."""
+    """Return True if a branch is in the evaluated share. The result is the same at every call."""
     return branch_id.int % 100 < share
 
 
 def turn_of(turn_id: uuid.UUID) -> Turn | None:
-    """Return a finished turn with what it is judged by; None if it is gone."""
+    """Return a finished turn with its chat and branch loaded; None if it no longer exists."""
     rows = Turn.objects.select_related(
         "branch__chat__model", "branch__chat__owner", "branch__parent"
     )

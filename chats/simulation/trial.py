@@ -1,7 +1,7 @@
-"""Runs the summariser for real on a chat, under a policy that nobody saved: one call, and no more.
+"""Run the summariser once on a chat, under an unsaved policy.
 
-Nothing is stored but the account of the call: its tokens, its outcome and its time. The text goes
-to who asked, and nowhere else.
+Only the call is recorded: its tokens, outcome and duration. The text is returned to the requester
+and not stored.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.compaction import plan
 from chats.compaction.perform import Written, answer, facts, room_for_thoughts
@@ -18,6 +19,7 @@ from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
 from chats.prompt import composition, model_choice
+from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
 from chats.simulation.estimates import summariser_of
@@ -27,59 +29,58 @@ from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
 from contextpolicy.engine.costs import Money, cost_of, used_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import headings_of, request_tokens, summary_request, version_for
-from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
-# As a person asks for a summary, whatever the marks say.
+# Like a person's request for a summary, which ignores the compaction thresholds.
 ASKED = plan.AttemptSpec(asked=plan.CompactionRequest(by="preview"))
-# What the summariser reads: all that would be folded, or as much of it, the oldest, as fits beside
-# the instructions into one call.
+# Shares of the summariser's limit to try: everything at first, then only the oldest messages that
+# fit into one call.
 SHARES = (None, 0.75, 0.5, 0.25)
 
 
 class NoSummariser(Refusal):
-    """No model writes summaries under the policy."""
+    """The policy has no model that writes summaries."""
 
     code = "no_summariser"
     status = 409
-    sentence = (
-        "No model writes summaries under this policy, so there is none to run. Choose one under"
-        " “Summaries by”, with the strategy that summarises."
+    sentence = gettext_noop(
+        "This policy has no summarisation model. Choose one under"
+        " “Summaries by”, and a strategy that summarises."
     )
 
 
 class NothingToSummarise(Refusal):
-    """The chat has nothing that would be folded."""
+    """The chat has no messages that would be summarised."""
 
     code = "nothing_to_fold"
     status = 409
-    sentence = (
-        "Under this policy nothing of this chat would be summarised yet. Choose a longer chat."
+    sentence = gettext_noop(
+        "This policy would not summarise anything in this chat yet. Choose a longer chat."
     )
 
 
 class TooLongForOneCall(Refusal):
-    """The summariser cannot read all of it at once."""
+    """The messages do not fit into one call of the summariser."""
 
     code = "too_long_for_one_call"
     status = 409
-    sentence = (
-        "The least that could be summarised takes about {tokens:,} tokens; the summariser reads"
-        " {limit:,} in one call, and a trial makes one. Choose a model with more room."
+    sentence = gettext_noop(
+        "The smallest summary request has about {tokens:,} tokens. The model reads"
+        " {limit:,} in the one call of a trial. Choose a model with a larger context window."
     )
 
 
 class TrialFailed(Refusal):
-    """The model server did not answer as it should."""
+    """The model server failed or returned an invalid response."""
 
     code = "trial_failed"
     status = 502
-    sentence = "The summariser was asked and failed: {reason} What it took is in the ledger."
+    sentence = gettext_noop("The summariser failed: {reason} The audit log has its usage.")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A summary that was written for real and kept nowhere, with its numbers and the verdict."""
+    """A summary that was written but not stored, with its numbers and acceptance reasons."""
 
     model: str
     text: str
@@ -88,8 +89,9 @@ class Trial:
     tokens: int
     seconds: float
     cost: Money
-    input: int
-    output: int
+    # As counted by the provider; None if it reported no usage.
+    input: int | None
+    output: int | None
     kept: int
     lost: int
     reasons: tuple[str, ...]
@@ -97,7 +99,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A call that can be made: its request, its model, and what it is about."""
+    """A prepared call: the request, the model and the compaction plan."""
 
     request: ProviderRequest
     model: ModelSpec
@@ -108,10 +110,10 @@ class Ready:
 def run(
     *, user: User, chat: Chat, proposal: PolicyProposal, clock: Callable[[], datetime]
 ) -> Trial:
-    """Ask the summariser once; the chat is the person's own. Call outside transactions.
+    """Call the summariser once, for the owner of the chat. Call outside transactions.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, `TrialUnderWay`,
-    `TrialFailed`, and what `model_choice.choose` and `model_choice.account_for` raise.
+    `TrialFailed`, and the errors of `model_choice.choose` and `model_choice.account_for`.
     """
     if chat.owner_id != user.pk:
         raise NotFound
@@ -126,17 +128,17 @@ def run(
         ended = passed_on.Ended("ok", written.usage)
     except ProviderError as error:
         ended = passed_on.Ended("failed", {}, error.code)
-        raise TrialFailed(reason=error.sentence) from error
+        raise TrialFailed(reason=gettext_lazy(error.sentence)) from error
     finally:
         passed_on.end(row, ended, now=clock())
     return judged(ready, written, seconds=time.monotonic() - begun)
 
 
 def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
-    """Plan what would be folded, and compose its one request; nothing is written.
+    """Plan the summary and compose its one request; nothing is written.
 
-    Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, and what
-    `model_choice.choose` raises.
+    Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, and the errors of
+    `model_choice.choose`.
     """
     branch = plan.active_branch(chat.pk)
     if branch is None:
@@ -146,7 +148,7 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
     model = summariser_of(values) if values.strategy == "dynamic_summary" else None
     if model is None:
         raise NoSummariser
-    counter = ApproximateCounter()
+    counter = O200kCounter()
     limit = plan.readable_by(model, branch=branch, values=values) or 1
     for share in SHARES:
         source_limit = None if share is None else max(int(limit * share), 1)
@@ -180,8 +182,8 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
 
 
 def judged(ready: Ready, written: Written, *, seconds: float) -> Trial:
-    """Judge a summary as the run would, and return it with its numbers."""
-    counter, sources = ApproximateCounter(), ready.plan.sources
+    """Check a summary with the worker's acceptance rules, and return it with its numbers."""
+    counter, sources = O200kCounter(), ready.plan.sources
     written.text = keep_sections(written.text, headings_of(ready.values))
     previous = ready.plan.previous
     said = verdict(
@@ -205,8 +207,8 @@ def judged(ready: Ready, written: Written, *, seconds: float) -> Trial:
         tokens=counter.count(written.text),
         seconds=seconds,
         cost=Money.of(cost, currency=ready.model.currency),
-        input=used.input if used else 0,
-        output=used.output if used else 0,
+        input=used.input if used else None,
+        output=used.output if used else None,
         kept=sum(len(each) for each in found["kept"].values()),
         lost=sum(len(each) for each in found["lost"].values()),
         reasons=said.reasons,

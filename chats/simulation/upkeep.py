@@ -1,7 +1,7 @@
-"""Judges the turns that ended since the last look, for each evaluation under way.
+"""Compares the turns that ended since the last run, for each open evaluation.
 
-The ledger says which turns ended, so a reply does nothing for an evaluation and waits for nothing.
-A row is written once for each turn; a worker that is killed leaves the rest to the next one.
+The ledger lists ended turns, so a reply never waits for an evaluation. Each turn gets one row.
+After a killed worker the next one continues.
 """
 
 import logging
@@ -24,19 +24,18 @@ from chats.simulation.shadow import Judgement, Unknown, counted, is_in_share, ju
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation
 
 logger = logging.getLogger(__name__)
-# Seconds that one task takes, and turns that it reads at once.
+# Maximum duration of one task in seconds, and turns read at once.
 SECONDS = 10.0
 PAGE = 100
-# Between two turns: who waits for SQLite's only writer, or for the lock of background work.
+# Pause between two turns, for others that wait for SQLite's only writer or the background lock.
 REST = 0.02
-# A row of the ledger may appear so much later than one with a higher number: its transaction was
-# longer.
+# Maximum delay of a ledger row behind one with a higher number, when its transaction took longer.
 LATEST = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationLease:
-    """The right to judge turns for an evaluation."""
+    """The lease of a worker on an evaluation."""
 
     evaluation_id: uuid.UUID
     token: uuid.UUID
@@ -45,7 +44,7 @@ class EvaluationLease:
 def go_on(
     *, evaluation_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Judge what is new for some seconds, and ask for the next task if more is left."""
+    """Compare new turns for some seconds, and enqueue the next task if turns are left."""
     lease = claim(evaluation_id)
     if lease is None:
         return
@@ -71,7 +70,7 @@ def go_on(
 
 
 def claim(evaluation_id: uuid.UUID) -> EvaluationLease | None:
-    """Take an evaluation that is under way; None if it is over, or somebody works on it."""
+    """Lease an open evaluation; None if it has ended or another worker has it."""
     token = uuid.uuid4()
     rows = Evaluation.objects.filter(free(), pk=evaluation_id, state=Evaluation.State.OPEN)
     taken = rows.update(lease_token=token, lease_until=leases.until())
@@ -79,7 +78,7 @@ def claim(evaluation_id: uuid.UUID) -> EvaluationLease | None:
 
 
 def steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
-    """Judge the turns behind the cursor that have no row yet, oldest first. Raises `LeaseLost`."""
+    """Compare the turns after the cursor that have no row yet, oldest first. Raises `LeaseLost`."""
     after = row.cursor
     while page := ended_after(after):
         after = page[-1][0]
@@ -99,21 +98,21 @@ def steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
 
 
 def ended_after(pk: int) -> list[tuple[int, uuid.UUID]]:
-    """Return the next turns that ended well, each with its row of the ledger."""
+    """Return the next completed turns, each with its ledger number."""
     rows = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=pk, turn_id__isnull=False)
     found = rows.order_by("pk").values_list("pk", "turn_id")[:PAGE]
     return [(number, turn_id) for number, turn_id in found if turn_id]
 
 
 def judged(row: Evaluation, *, turn: Turn) -> Judgement:
-    """Judge one turn; what fails is unknown, and holds up no other."""
+    """Compare one turn. A failure counts as unknown and does not block other turns."""
     try:
         return judge(row, turn=turn)
     except Exception as error:
         if databases.may_pass(error):
-            # The database's trouble, not this turn's: a later task begins here again.
+            # Database error, not this turn's fault: let a later task retry.
             raise
-        # Never its text: a database puts the row's values into it.
+        # Never log its text, because a database includes the row's values.
         logger.error("turn %s was not judged: %s", turn.pk, type(error).__name__)  # noqa: TRY400
         at = turn.finished_at or turn.queued_at
         unknown = EvaluatedTurn(
@@ -127,7 +126,7 @@ def judged(row: Evaluation, *, turn: Turn) -> Judgement:
 
 
 def write(found: Judgement, *, lease: EvaluationLease) -> None:
-    """Write a judgement, its coverage and the totals together. Raises `LeaseLost`."""
+    """Store a comparison, its coverage and the totals in one transaction. Raises `LeaseLost`."""
     with transaction.atomic():
         mine = Evaluation.objects.filter(
             pk=lease.evaluation_id, lease_token=lease.token, state=Evaluation.State.OPEN
@@ -141,7 +140,7 @@ def write(found: Judgement, *, lease: EvaluationLease) -> None:
 
 
 def move_cursor(row: Evaluation, *, lease: EvaluationLease, now: datetime) -> None:
-    """Leave behind the rows of the ledger before which none can appear any more."""
+    """Move the cursor past ledger rows that are too old for an earlier one to appear."""
     settled = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor, at__lt=now - LATEST)
     newest = settled.order_by("-pk").values_list("pk", flat=True).first()
     if newest is not None:

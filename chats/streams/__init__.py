@@ -1,1 +1,1 @@
-"""The event streams of a reply, for the page and for programs."""
+"""The event streams of a reply, for pages and API clients."""

@@ -1,7 +1,7 @@
-"""Streams the events of a turn to programs: JSON, with ids from which a stream resumes.
+"""Streams the events of a turn to API clients: JSON, with ids to resume from.
 
-Text positions are code points of the running step's text, so a client can check that nothing is
-missing. The page's twin, with HTML, is `chats.streams.web`.
+Text positions are code points of the running step's text, so that a client can detect gaps. The
+HTML counterpart for pages is `chats.streams.web`.
 """
 
 import json
@@ -13,10 +13,11 @@ from typing import cast
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponseBase
-from django.utils import timezone
+from django.utils import timezone, translation
+from django.utils.translation import gettext_noop
 from django.views.decorators.csrf import csrf_exempt
 
-from chats.ground import databases
+from chats.ground import databases, turn_notices
 from chats.ground.refusals import NotFound, Refusal
 from chats.people import keys, signin
 from chats.record.access import check_turn
@@ -28,6 +29,7 @@ from chats.streams.follow import (
     Reshaped,
     Snapshot,
     StreamPosition,
+    Thoughts,
     TurnNotice,
     TurnRow,
     Update,
@@ -42,31 +44,31 @@ class StreamRefused(Refusal):
 
     code = "not_authenticated"
     status = 401
-    sentence = "Sign in, or send an API key as “Authorization: Bearer plm_…”."
+    sentence = gettext_noop("Sign in, or send an API key as “Authorization: Bearer plm_…”.")
 
 
 class OnlyGet(Refusal):
-    """A stream is only read; nothing is sent to it."""
+    """Streams are read-only."""
 
     code = "method_not_allowed"
     status = 405
-    sentence = "This address takes GET requests only."
+    sentence = gettext_noop("This endpoint accepts GET requests only.")
 
 
 @dataclass(frozen=True, slots=True)
 class FollowingPerson:
-    """The follower of a turn: a person, and the key or the session's cookie that they came with."""
+    """The viewer of a turn: a person, with the API key or session cookie of the request."""
 
     user: AbstractBaseUser
     key_id: uuid.UUID | None = None
     cookie: str = ""
 
 
-@csrf_exempt  # so that a POST is told in JSON that it is of no use; nothing here changes anything
+@csrf_exempt  # lets a POST reach the JSON error; nothing here changes data
 def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
-    """Follow one turn of one's own chat, from `Last-Event-ID` on if it is given.
+    """Stream one turn of the person's chat, starting at `Last-Event-ID` if given.
 
-    Raises `OnlyGet`, `StreamRefused`, what `keys.key_from_header` raises, `NotFound` and
+    Raises `OnlyGet`, `StreamRefused`, the refusals of `keys.key_from_header`, `NotFound` and
     `TooManyStreams`.
     """
     viewer = viewer_of(request)
@@ -79,7 +81,7 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 
 
 def check_room(viewer: FollowingPerson) -> None:
-    """Raise `TooManyStreams` unless one more stream of this person may begin."""
+    """Raise `TooManyStreams` if this person may not open another stream."""
     connection.STREAMS.check_room(int(viewer.user.pk))
 
 
@@ -91,7 +93,7 @@ def stream_of(
     seen: StreamPosition | None = None,
     greeting: str = "",
 ) -> HttpResponseBase:
-    """Return the events of a turn that the viewer may follow, after a greeting of events."""
+    """Return the event stream of a turn, after an optional greeting of encoded events."""
     updates = follow(
         turn_id=turn_id,
         row=read_row_with_reply(turn_id),
@@ -107,15 +109,16 @@ def stream_of(
             updates=updates,
             encode=program.encode,
             may_still=sync_to_async(databases.briefly(check)),
+            language=translation.get_language(),
             greeting=greeting,
         )
     )
 
 
 def viewer_of(request: HttpRequest) -> FollowingPerson:
-    """Return the key's owner, or without an `Authorization` header the session's person.
+    """Return the key's owner, or the session's person if there is no `Authorization` header.
 
-    Raises `StreamRefused` without either, and what `keys.key_from_header` raises.
+    Raises `StreamRefused` without either, and the refusals of `keys.key_from_header`.
     """
     keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
     authorization = request.headers.get("Authorization")
@@ -133,7 +136,7 @@ def viewer_of(request: HttpRequest) -> FollowingPerson:
 
 
 def still(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
-    """Tell whether the key or the session lives and the chat is still theirs."""
+    """Return True if the key or session is valid and the person may still read the chat."""
     user = user_of(viewer)
     if user is None:
         return False
@@ -145,14 +148,14 @@ def still(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 
 
 def user_of(viewer: FollowingPerson) -> AbstractBaseUser | None:
-    """Return the person whose key or session it is at this moment; None if the key ended."""
+    """Return the current person of the key or session. None if the key was revoked."""
     if viewer.key_id is None:
         return cast(AbstractBaseUser, user_now(viewer.cookie))
     return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
 
 
 class Program:
-    """One program's view of a turn: its place in the text."""
+    """One client's position in a turn's text."""
 
     def __init__(self, *, turn_id: uuid.UUID, seen: StreamPosition | None) -> None:
         self.turn_id = turn_id
@@ -168,22 +171,25 @@ class Program:
             case Delta(offset=offset, text=text):
                 return self.text("delta", offset=offset, text=text)
             case TurnNotice(sentence):
-                return self.event("state", text=sentence)
+                return self.event("state", text=turn_notices.localized(sentence))
+            case Thoughts():
+                # Only the gateway requests them.
+                return ""
             case Reshaped(beginning):
                 return self.begin_anew(beginning)
             case Done(row):
                 return self.end(row)
 
     def begin_anew(self, beginning: Beginning) -> str:
-        """Tell the program that the text so far no longer counts."""
+        """Return the event that discards the text so far."""
         self.beginning, self.position = beginning, 0
         return self.event("reshaped")
 
     def end(self, row: TurnRow) -> str:
-        """Return the rest of the stored reply, if the bus lost some of it, and the end."""
+        """Return the unsent rest of the stored reply, and the end event."""
         rest = ""
         if row.beginning != self.beginning or self.position > len(row.text):
-            # Less was stored than was streamed: a lost worker's turn ended, or an erasure came.
+            # Less was stored than was streamed: a dead worker's turn ended, or an erasure happened.
             rest = self.begin_anew(row.beginning) if self.position else ""
             self.beginning = row.beginning
             rest += self.text("snapshot", offset=0, text=row.text)
@@ -192,7 +198,7 @@ class Program:
         return rest + self.event("done", marked=True, status=row.status, code=row.code)
 
     def text(self, event: str, *, offset: int, text: str) -> str:
-        """Return an event that moves this program's place to the end of the text."""
+        """Return a text event and move the position to the end of its text."""
         self.position = offset + len(text)
         return self.event(event, marked=True, offset=offset, text=text)
 
@@ -205,7 +211,7 @@ class Program:
         text: str = "",
         **more: str,
     ) -> str:
-        """Return one event; `marked` gives it the id of this program's place."""
+        """Return one event. `marked` adds the current position as its id."""
         data = {
             "turn": str(self.turn_id),
             "attempt": self.beginning.attempt,

@@ -1,7 +1,7 @@
-"""One open event stream: checks permission, limits its life, and ends it well.
+"""One open event stream: authorisation, time limits and a clean end.
 
-Authorised when it opens and again every minute; pinged so that proxies keep it; ended after a
-quarter of an hour or when this process shuts down, each time so that the client comes back.
+Authorised when it opens and again every minute. Pings keep proxies from closing it. It ends after
+15 minutes or when this process shuts down, with an event that makes the client reconnect.
 """
 
 import asyncio
@@ -13,12 +13,14 @@ from typing import Generic, TypeVar, cast
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
+from django.utils import translation
+from django.utils.translation import gettext_noop
 
 from chats.ground import cancelling, live
 from chats.ground.refusals import Refusal
 from chats.streams.follow import Beginning, StreamPosition
 
-# An update of whatever is followed.
+# The type of updates.
 T = TypeVar("T")
 
 PING_SECONDS = 15.0
@@ -28,16 +30,18 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """One person, or this process, would hold more open streams than allowed."""
+    """The limit of open streams per person or per process is reached."""
 
     code = "too_many_streams"
     status = 429
-    sentence = "Too many pages follow replies at once. Close some of them and try again."
+    sentence = gettext_noop(
+        "Too many open pages or clients are following replies. Close some of them and try again."
+    )
     retry_after = 10
 
 
 class Streams:
-    """This process's open streams, and the one reader of the bus behind them."""
+    """This process's open streams, with one bus reader per event loop."""
 
     def __init__(self) -> None:
         self.by_user: Counter[int] = Counter()
@@ -52,20 +56,20 @@ class Streams:
         return self.hubs[loop]
 
     def has_room(self, user_id: int) -> bool:
-        """Tell whether one more stream of this person may begin."""
+        """Return True if this person may open another stream."""
         return bool(
             self.by_user[user_id] < settings.STREAMS_PER_USER
             and self.by_user.total() < settings.STREAMS_PER_INSTANCE
         )
 
     def check_room(self, user_id: int) -> None:
-        """Raise `TooManyStreams` unless one more stream of this person may begin."""
+        """Raise `TooManyStreams` if this person may not open another stream."""
         if not self.has_room(user_id):
             raise TooManyStreams
 
     @asynccontextmanager
     async def place(self, user_id: int) -> AsyncIterator[None]:
-        """Hold one of the person's places while the stream is open."""
+        """Count the stream as open for this person while in the context."""
         self.by_user[user_id] += 1
         try:
             yield
@@ -78,7 +82,7 @@ STREAMS = Streams()
 
 
 class StreamEnded(Exception):
-    """The stream is over; `farewell` goes to the client first."""
+    """The stream ends. `farewell` is sent to the client first."""
 
     def __init__(self, farewell: str = "") -> None:
         self.farewell = farewell
@@ -88,8 +92,8 @@ class StreamEnded(Exception):
 class EventStream(Generic[T]):
     """One open stream.
 
-    Its source never rests for long, so between two updates there is time to look at the clock and
-    at the end of this process.
+    Its source yields at least every second or two, which leaves time for the checks between
+    updates.
     """
 
     def __init__(
@@ -98,8 +102,10 @@ class EventStream(Generic[T]):
         updates: AsyncIterator[list[T]],
         encode: Callable[[T], Awaitable[str]],
         may_still: Callable[[], Awaitable[bool]],
+        language: str,
     ) -> None:
         now = asyncio.get_running_loop().time()
+        self.language = language
         self.updates = updates
         self.encode = encode
         self.may_still = may_still
@@ -108,7 +114,7 @@ class EventStream(Generic[T]):
         self.ping_at = now + PING_SECONDS
 
     async def next_text(self) -> str:
-        """Return the next text to send, empty for none.
+        """Return the next text to send, possibly empty.
 
         Raises `StreamEnded` when the stream has to end.
         """
@@ -116,23 +122,25 @@ class EventStream(Generic[T]):
         now = asyncio.get_running_loop().time()
         await self.check(now)
         if updates is None:
-            # The turn is over, or this viewer was too slow and comes back.
+            # The turn has ended, or this viewer was too slow and reconnects.
             raise StreamEnded
         if updates:
             self.ping_at = now + PING_SECONDS
-            return "".join([await self.encode(update) for update in updates])
+            # The middleware's language has ended with the view.
+            with translation.override(self.language):
+                return "".join([await self.encode(update) for update in updates])
         if now < self.ping_at:
             return ""
         self.ping_at = now + PING_SECONDS
         return PING
 
     async def check(self, now: float) -> None:
-        """Raise `StreamEnded` unless the stream may go on.
+        """Raise `StreamEnded` if the stream must end.
 
-        Once a minute it asks whether the person may still read this.
+        Permission is checked again every `STREAM_RECHECK_SECONDS`.
         """
         if cancelling.is_lost():
-            # Whoever read this is gone; its place is for others.
+            # The client has disconnected. Free its slot.
             raise asyncio.CancelledError
         if STREAMS.closing.is_set():
             raise StreamEnded(RESTARTING)
@@ -144,7 +152,7 @@ class EventStream(Generic[T]):
                 raise StreamEnded
 
     async def close(self) -> None:
-        """End the source, which gives up its place on the bus."""
+        """Close the source, which unsubscribes from the bus."""
         await cast(AsyncGenerator[list[T], None], self.updates).aclose()
 
 
@@ -154,20 +162,21 @@ async def events(
     updates: AsyncIterator[list[T]],
     encode: Callable[[T], Awaitable[str]],
     may_still: Callable[[], Awaitable[bool]],
+    language: str,
     greeting: str = "",
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of one event stream, from updates in the form of a door.
+    """Yield the bytes of one event stream, encoded in a language.
 
-    The greeting is events that are sent whatever happens to the stream.
+    The greeting is sent in any case.
     """
     if greeting:
         yield greeting.encode()
     if not STREAMS.has_room(user_id):
-        # Let in together with others that began first: the client comes back, and is refused then.
+        # Other streams opened since the check. The client reconnects, and is refused then.
         yield RESUME.encode()
         return
     async with STREAMS.place(user_id):
-        stream = EventStream(updates=updates, encode=encode, may_still=may_still)
+        stream = EventStream(updates=updates, encode=encode, may_still=may_still, language=language)
         try:
             while True:
                 if text := await stream.next_text():
@@ -180,7 +189,7 @@ async def events(
 
 
 def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
-    """Make the response that carries a stream: never stored, never buffered by a proxy."""
+    """Return the response of a stream. Disables caching and proxy buffering."""
     answer = StreamingHttpResponse(body, content_type="text/event-stream; charset=utf-8")
     answer["Cache-Control"] = "no-store"
     answer["X-Accel-Buffering"] = "no"
@@ -188,9 +197,9 @@ def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
 
 
 def sse(event: str, data: str, *, event_id: str = "") -> str:
-    """Write one server-sent event.
+    """Encode one server-sent event.
 
-    Every line of the data is prefixed, so that none can begin a field.
+    Each line of the data gets a prefix, so that no line can start another field.
     """
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     head = (f"id: {event_id}\n" if event_id else "") + f"event: {event}\n"
@@ -198,14 +207,14 @@ def sse(event: str, data: str, *, event_id: str = "") -> str:
 
 
 def event_id_of(place: StreamPosition) -> str:
-    """Return the id of an event after which a viewer has come to a place."""
+    """Return the event id of a position."""
     beginning = place.beginning
     anew = f".{beginning.anew}" if beginning.anew else ""
     return f"{beginning.attempt}.{beginning.step}.{place.position}{anew}"
 
 
 def place_from(last_event_id: str) -> StreamPosition | None:
-    """Return the place that a `Last-Event-ID` names, or None when it is not ours."""
+    """Return the position in a `Last-Event-ID`, or None if it is not one of ours."""
     pieces = last_event_id.split(".")
     if not all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
         return None

@@ -1,4 +1,4 @@
-"""Sends files: a large one piece by piece, so it is never in memory as a whole."""
+"""Sends files in pieces, so that a large file is never in memory as a whole."""
 
 from collections.abc import AsyncIterator
 from typing import IO
@@ -12,7 +12,7 @@ ZIP = "application/zip"
 
 
 def short(text: str, *, name: str, kind: str) -> HttpResponse:
-    """Make the response that carries a text as a download; nothing on the way keeps it."""
+    """Return a text as a download. Disables caching."""
     response = HttpResponse(text, content_type=kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "no-store"
@@ -20,17 +20,17 @@ def short(text: str, *, name: str, kind: str) -> HttpResponse:
 
 
 def answer(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpResponse:
-    """Make the response that carries a file as a download, and closes it at its end."""
+    """Return a file as a download. Closes the file at the end."""
     response = StreamingHttpResponse(pieces(file), content_type=kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "no-store"
-    # Of a HEAD, or of a reader who left before the first piece, nothing is ever read.
+    # A HEAD request, or a client that disconnects early, never reads the body.
     finalize(response, file.close)
     return response
 
 
 async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """Yield a file piece by piece."""
+    """Yield the contents of a file and close it."""
     try:
         while piece := await sync_to_async(file.read)(PIECE):
             yield piece

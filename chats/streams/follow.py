@@ -1,30 +1,30 @@
-"""Follows one turn: the row first, then the live bus, each checked against the other.
+"""Follows one turn: first the row, then the live bus, each checked against the other.
 
-A stream of updates for any door. Text positions are code points of the running step's text. The bus
-may lose frames or be wiped, the row is at most one checkpoint old: an offset that does not fit
-sends the viewer to the row, and silence does too, so no viewer waits for a frame that was lost. A
-viewer who comes back may know more than the row and the bus: then it keeps its text, and gets what
-follows it. Only a `Reshaped` takes text back.
+Yields updates for pages and API clients. Text positions are code points of the running step's text.
+The bus may lose frames; the row is at most one checkpoint old. A gap in the offsets, or silence,
+makes the follower read the row, so a lost frame delays no viewer for long. A viewer that reconnects
+may have more text than row and bus: it keeps its text and gets what follows. Only a `Reshaped`
+discards text.
 """
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from chats.ground.live import Frame, Hub, Subscription, turn_key
 from chats.models import Turn
 from chats.streams import statements
 
-# After so many seconds of silence the row is read.
+# Seconds of silence after which the row is read.
 PATIENCE = 1.0
 
 
 class Beginning(NamedTuple):
-    """The text in which a position counts: a step's, in one attempt.
+    """The text that a position refers to: a step in one attempt.
 
-    It begins anew with each attempt and each time its text is taken back.
+    A new one starts with each attempt, and each time the text is discarded.
     """
 
     attempt: int = 0
@@ -34,7 +34,7 @@ class Beginning(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A viewer's place: so many code points of a text."""
+    """A viewer's position in a text, in code points."""
 
     beginning: Beginning
     position: int
@@ -42,7 +42,7 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole text of the running step so far; replaces what was shown."""
+    """The whole text of the running step so far, which replaces the shown text."""
 
     beginning: Beginning
     text: str
@@ -50,7 +50,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """More text, `offset` code points into the step."""
+    """More text, starting `offset` code points into the step's text."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """More reasoning, starting `offset` code points into the step's reasoning."""
 
     offset: int
     text: str
@@ -58,14 +66,14 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class TurnNotice:
-    """A sentence about the turn ("Waiting for the provider until …"); empty when it continues."""
+    """A sentence about the turn ("Waiting for the provider until …"). Empty when it continues."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """A step ended, a message was taken up, or a text begins anew: look at the rows."""
+    """A step ended, a message was accepted, or a text restarts: read the rows again."""
 
     beginning: Beginning
 
@@ -78,30 +86,40 @@ class TurnRow:
     is_over: bool
     beginning: Beginning
     text: str
-    # The reason why it failed, if it did.
+    # The error code of a failed turn.
     code: str = ""
+    # The reasoning so far. Only for viewers that receive it.
+    thoughts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The turn is over, and this is how it is stored."""
+    """The turn has ended, with its stored row."""
 
     row: TurnRow
 
 
-Update = Snapshot | Delta | TurnNotice | Reshaped | Done
+Update = Snapshot | Delta | Thoughts | TurnNotice | Reshaped | Done
 
 GONE = TurnRow(status="deleted", is_over=True, beginning=Beginning(), text="")
 
 
 def read_row(turn_id: uuid.UUID) -> TurnRow:
-    """Read the turn as stored; a deleted one counts as over."""
+    """Read the turn's row. A deleted turn counts as ended."""
     turn = statements.TURN.first(turn=turn_id)
     return GONE if turn is None else row_of(turn, text=turn.partial_text)
 
 
+def read_row_with_thoughts(turn_id: uuid.UUID) -> TurnRow:
+    """Read the turn's row, with the reasoning of its running step."""
+    turn = statements.TURN_AND_THOUGHTS.first(turn=turn_id)
+    if turn is None:
+        return GONE
+    return replace(row_of(turn, text=turn.partial_text), thoughts=turn.partial_reasoning)
+
+
 def read_row_with_reply(turn_id: uuid.UUID) -> TurnRow:
-    """Read the same with the reply's text if the turn is over, for viewers who come late."""
+    """Read the turn's row, with the reply's text if the turn has ended."""
     turn = statements.TURN_AND_REPLY.first(turn=turn_id)
     if turn is None:
         return GONE
@@ -124,53 +142,74 @@ ReadRow = Callable[[uuid.UUID], Awaitable[TurnRow]]
 
 
 class TurnFollower:
-    """One viewer's place in a turn, and the updates to send next."""
+    """One viewer's position in a turn, and its next updates."""
 
-    def __init__(self, *, turn_id: uuid.UUID, read: ReadRow) -> None:
+    def __init__(self, *, turn_id: uuid.UUID, read: ReadRow, with_thoughts: bool = False) -> None:
         self.turn_id = turn_id
         self.read = read
+        self.with_thoughts = with_thoughts
         self.beginning = Beginning()
         self.position = 0
+        # Code points of the step's reasoning already sent.
+        self.thought = 0
         self.looked_at = 0.0
 
     def begin(self, row: TurnRow, *, seen: StreamPosition | None, whole: bool) -> list[Update]:
-        """Return the first updates: a snapshot, or what is missing after the place that was seen.
+        """Return the first updates: a snapshot, or the text after the position that was seen.
 
-        The row may not have come so far: then nothing is sent until a source has more.
+        If the row is behind that position, nothing is sent until more arrives.
         """
         if whole:
             return self.over(row) or [self.snapshot(row)]
         if seen is None:
-            return [self.snapshot(row), *self.over(row)]
+            return [self.snapshot(row), *self.thoughts_in(row), *self.over(row)]
         self.beginning, self.position = seen.beginning, seen.position
         if seen.beginning == row.beginning:
             return self.catch_up(row)
-        return [*self.reshaped(row.beginning), self.snapshot(row), *self.over(row)]
+        return [
+            *self.reshaped(row.beginning),
+            self.snapshot(row),
+            *self.thoughts_in(row),
+            *self.over(row),
+        ]
 
     async def look(self) -> TurnRow:
-        """Read the row and remember when."""
+        """Read the row and record the time."""
         self.looked_at = asyncio.get_running_loop().time()
         return await self.read(self.turn_id)
 
     def snapshot(self, row: TurnRow) -> Snapshot:
         """Start over from the row."""
+        if row.beginning != self.beginning:
+            self.thought = 0
         self.beginning, self.position = row.beginning, len(row.text)
         return Snapshot(row.beginning, row.text)
 
+    def thoughts_in(self, row: TurnRow) -> list[Update]:
+        """Return the row's reasoning that was not sent yet."""
+        return self.more_thoughts(row.thoughts[self.thought :], self.thought)
+
+    def more_thoughts(self, text: str, offset: int) -> list[Update]:
+        """Return an update with reasoning that continues what was sent."""
+        if not text or not self.with_thoughts:
+            return []
+        self.thought = offset + len(text)
+        return [Thoughts(offset=offset, text=text)]
+
     def over(self, row: TurnRow) -> list[Update]:
-        """Return the end, if the row says so."""
+        """Return the end, if the turn has ended."""
         return [Done(row)] if row.is_over else []
 
     def catch_up(self, row: TurnRow) -> list[Update]:
-        """Return what the row has beyond this viewer's place."""
+        """Return the row's content beyond this viewer's position."""
         if row.is_over:
             return [Done(row)]
         if row.beginning != self.beginning:
-            return [*self.reshaped(row.beginning), self.snapshot(row)]
-        return self.more(row.text[self.position :], self.position)
+            return [*self.reshaped(row.beginning), self.snapshot(row), *self.thoughts_in(row)]
+        return [*self.thoughts_in(row), *self.more(row.text[self.position :], self.position)]
 
     def reshaped(self, beginning: Beginning) -> list[Update]:
-        """Announce a text that begins; that of a queued turn changes no row."""
+        """Announce a text that starts. A queued turn's first text changes no row."""
         return [Reshaped(beginning)] if self.beginning.attempt else []
 
     def more(self, text: str, offset: int) -> list[Update]:
@@ -181,7 +220,7 @@ class TurnFollower:
         return [Delta(offset=offset, text=text)]
 
     async def hear(self, frame: Frame | None) -> list[Update]:
-        """Return the updates that a frame, or a second of silence, means for this viewer."""
+        """Return this viewer's updates for a frame, or for a second of silence."""
         if frame is None:
             return self.catch_up(await self.look())
         if frame.beginning < self.beginning:
@@ -194,11 +233,24 @@ class TurnFollower:
         if frame.beginning > self.beginning:
             beginning = Beginning(*frame.beginning)
             begun = [*self.reshaped(beginning), Snapshot(beginning, "")]
-            self.beginning, self.position = beginning, 0
+            self.beginning, self.position, self.thought = beginning, 0, 0
+        if frame.kind == "reasoning" and self.with_thoughts:
+            return begun + await self.hear_thoughts(frame)
         return begun + (await self.hear_text(frame) if frame.kind == "text" else [])
 
+    async def hear_thoughts(self, frame: Frame) -> list[Update]:
+        """Process a reasoning frame: continue, skip known text, or fill a gap from the row."""
+        filled: list[Update] = []
+        if frame.offset > self.thought:
+            if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
+                return []
+            filled = self.catch_up(await self.look())
+        if frame.offset > self.thought or is_over(filled):
+            return filled
+        return filled + self.more_thoughts(frame.text[self.thought - frame.offset :], self.thought)
+
     async def hear_text(self, frame: Frame) -> list[Update]:
-        """Take a text frame: continue, skip what is known, or fill a gap from the row."""
+        """Process a text frame: continue, skip known text, or fill a gap from the row."""
         filled: list[Update] = []
         if frame.offset > self.position:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
@@ -210,7 +262,7 @@ class TurnFollower:
 
 
 def is_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
-    """Tell whether a viewer has seen more of the running text than the row has."""
+    """Return True if a viewer has more of the running text than the row."""
     return (
         seen is not None
         and not row.is_over
@@ -220,7 +272,7 @@ def is_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
 
 
 def is_over(updates: list[Update]) -> bool:
-    """Tell whether nothing follows these updates."""
+    """Return True if the updates end with `Done`."""
     return bool(updates) and isinstance(updates[-1], Done)
 
 
@@ -232,19 +284,23 @@ async def follow(
     read: ReadRow,
     seen: StreamPosition | None = None,
     whole: bool = False,
+    with_thoughts: bool = False,
 ) -> AsyncIterator[list[Update]]:
-    """Yield the updates of a turn until it is over; an empty list at least once in `PATIENCE`.
+    """Yield the updates of a turn until it ends.
 
-    `row` is the turn as it was read when the stream was asked for: the bus keeps the frames since.
-    `seen` is a place to go on from; a `whole` stream begins with a snapshot all the same, once the
-    row has come so far, and has none of a turn that is over. `hub` is called in the event loop.
-    Ends without `Done` when the viewer reads too slowly: it comes back with its place.
+    An empty list at least once per `PATIENCE`.
+
+    `row` is the turn when the stream was requested: the bus has the frames since then. `seen` is
+    the position to resume from. A `whole` stream starts with a snapshot anyway, once the row has
+    reached `seen`; for an ended turn it has none. `with_thoughts` adds `Thoughts` updates, which
+    `read` must support. `hub` is called in the event loop. Ends without `Done` if the viewer reads
+    too slowly; it then reconnects with its position.
     """
     while whole and is_behind(row, seen):
         yield []
         await asyncio.sleep(PATIENCE / 4)
         row = await read(turn_id)
-    viewer = TurnFollower(turn_id=turn_id, read=read)
+    viewer = TurnFollower(turn_id=turn_id, read=read, with_thoughts=with_thoughts)
     updates = viewer.begin(row, seen=seen, whole=whole)
     if is_over(updates):
         yield updates
@@ -258,7 +314,7 @@ async def follow(
 
 
 async def listen(viewer: TurnFollower, subscription: Subscription) -> list[Update]:
-    """Return the updates of the frames that are there, or of a second without one."""
+    """Return the updates of all available frames, or of a second without any."""
     updates = await viewer.hear(await subscription.next(seconds=PATIENCE))
     while subscription.frames and not is_over(updates):
         updates += await viewer.hear(subscription.frames.popleft())

@@ -1,4 +1,4 @@
-"""Sends an export of the ledger piece by piece; its end is recorded when it was reached."""
+"""Sends an export of the ledger in pieces. Records its end if it completes."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from contextpolicy.audit.export import FORMS, ExportUnderWay, end, pieces
 
 
 def streamed(export: ExportUnderWay) -> StreamingHttpResponse:
-    """Make the response of an export; nothing of it is held in memory but a page."""
+    """Return the response of an export. At most one page is held in memory."""
     response = StreamingHttpResponse(written(export), content_type=FORMS[export.form])
     response["Content-Disposition"] = f'attachment; filename="ledger.{export.form}"'
     response["Cache-Control"] = "no-store"
@@ -19,7 +19,7 @@ def streamed(export: ExportUnderWay) -> StreamingHttpResponse:
 
 
 async def written(export: ExportUnderWay) -> AsyncIterator[bytes]:
-    """Yield the file; its end is recorded when it was reached."""
+    """Yield the file. Records the end once it is reached."""
     note = await sync_to_async(upkeep.last_note)()
     made = pieces(export, checkpoint=note)
     while (piece := await sync_to_async(lambda: next(made, None))()) is not None:

@@ -1,7 +1,7 @@
-"""Streams a list to programs: one JSON object a line, read part by part as the client takes them.
+"""Streams a list to API clients as JSON lines, read in parts as the client consumes them.
 
-Between two parts nothing is held but the place in the list: no connection, no transaction. A list
-that is ended early says so in its last line, which is an error with the cursor of the rest.
+Between parts it holds only the position: no connection and no transaction. A list that is cut off
+ends with an error line that has the cursor of the rest.
 """
 
 import asyncio
@@ -10,21 +10,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
+from django.utils import translation
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.streams import connection
 
 CONTENT_TYPE = "application/x-ndjson"
-# Reads the part of the list behind a place: its lines, and its end. None: there is no more.
+# Reads the part after a position: its lines, and the next position. None: the list is complete.
 ReadPart = Callable[[int], Awaitable[tuple[bytes, int | None]]]
 
 
 class ListCut(Refusal):
-    """A list took too long, the server restarts, or whoever reads it may not any more."""
+    """The list took too long, the server restarts, or permission was withdrawn."""
 
     code = "list_cut"
     status = 409
-    sentence = "The list was ended before its end. Ask for the rest with this `cursor`."
+    sentence = gettext_noop("The list was cut off. Request the rest with this `cursor`.")
 
 
 def response(
@@ -35,8 +37,15 @@ def response(
     cursor_at: Callable[[int], str],
     after: int = 0,
 ) -> StreamingHttpResponse:
-    """Make the response that carries a list from behind a place on."""
-    body = lines(user_id=user_id, read=read, may_still=may_still, cursor_at=cursor_at, after=after)
+    """Return the response of a list, starting after a position."""
+    body = lines(
+        user_id=user_id,
+        read=read,
+        may_still=may_still,
+        cursor_at=cursor_at,
+        after=after,
+        language=translation.get_language(),
+    )
     answer = StreamingHttpResponse(body, content_type=CONTENT_TYPE)
     answer["Cache-Control"] = "no-store"
     answer["X-Accel-Buffering"] = "no"
@@ -50,8 +59,12 @@ async def lines(
     may_still: Callable[[], Awaitable[bool]],
     cursor_at: Callable[[int], str],
     after: int,
+    language: str,
 ) -> AsyncIterator[bytes]:
-    """Yield the lines of a list, part by part; permission is checked again before each."""
+    """Yield the lines of a list in parts. Checks permission before each part.
+
+    `language`: of the error line.
+    """
     loop = asyncio.get_running_loop()
     end_at = loop.time() + settings.STREAM_SECONDS
     place: int | None = after
@@ -59,7 +72,8 @@ async def lines(
         while place is not None:
             is_late = connection.STREAMS.closing.is_set() or loop.time() >= end_at
             if is_late or not await may_still():
-                cut = {**ListCut().body(request_id=""), "next_cursor": cursor_at(place)}
+                with translation.override(language):
+                    cut = {**ListCut().body(request_id=""), "next_cursor": cursor_at(place)}
                 yield json.dumps(cut).encode() + b"\n"
                 return
             part, place = await read(place)

@@ -1,7 +1,7 @@
-"""Follows everything that one person's pages show: replies, and notices about their chats.
+"""Streams all updates for one person's pages: replies, and notices about their chats.
 
-One stream for all of it, since a browser opens only six connections to a server. Each reply is
-followed as in `chats.streams.follow`; the end of one ends the stream for none of the others.
+A single stream, because browsers open only six connections to a server. Replies are followed like
+in `chats.streams.follow`. The end of one reply does not end the stream.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from chats.streams.follow import (
     is_over,
 )
 
-# The seconds between two looks at the clock while no reply is followed.
+# Seconds between checks while no reply is followed.
 IDLE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ChatChanged:
-    """Something about a chat changed, at a time in milliseconds since 1970.
+    """A chat changed, at a time in milliseconds since 1970.
 
-    Without a chat only the list of them did.
+    An empty chat id: only the list of chats changed.
     """
 
     chat_id: str
@@ -39,11 +39,11 @@ class ChatChanged:
 
 @dataclass(frozen=True, slots=True)
 class NoticesLost:
-    """The bus was away: any chat may have changed."""
+    """The bus was unavailable: any chat may have changed."""
 
 
 class TurnUpdate(NamedTuple):
-    """An update of one of the replies."""
+    """An update of one reply."""
 
     turn_id: uuid.UUID
     update: Update
@@ -54,32 +54,32 @@ PersonUpdate = TurnUpdate | ChatChanged | NoticesLost
 
 @dataclass(slots=True)
 class FollowedTurn:
-    """A reply that a page shows: its row as it was read, and the place that the page has seen."""
+    """A reply on a page: its row as first read, and the position that the page has seen."""
 
     viewer: TurnFollower
     row: TurnRow
     seen: StreamPosition | None
-    # A page that has seen more than the row has is shown nothing until the row has come as far.
+    # A page that has more text than the row gets nothing until the row has caught up.
     has_begun: bool = False
     held: list[Frame] = field(default_factory=list)
     heard_at: float = 0.0
 
     def begin(self) -> list[Update]:
-        """Return a snapshot, once the row has as much as the page has seen."""
+        """Return a snapshot, once the row has as much text as the page."""
         if is_behind(self.row, self.seen):
             return []
         self.has_begun = True
         return self.viewer.begin(self.row, seen=self.seen, whole=True)
 
     async def hear(self, frame: Frame) -> list[Update]:
-        """Return the updates that a frame means for the page."""
+        """Return the page's updates for a frame."""
         if self.has_begun:
             return await self.viewer.hear(frame)
         self.held.append(frame)
         return []
 
     async def look(self) -> list[Update]:
-        """Return what the row has, after a silence."""
+        """Return updates from the row after a silence."""
         if self.has_begun:
             return await self.viewer.hear(None)
         self.row = await self.viewer.look()
@@ -91,7 +91,7 @@ class FollowedTurn:
 
 
 class PersonFollower:
-    """The replies that are still followed, and the updates to send next."""
+    """The replies that are still followed, and their next updates."""
 
     def __init__(self, turns: Sequence[FollowedTurn], *, key: str, since: int) -> None:
         self.turns = {turn_key(turn.viewer.turn_id): turn for turn in turns}
@@ -105,26 +105,26 @@ class PersonFollower:
         ]
 
     def told(self, key: str, updates: list[Update]) -> list[PersonUpdate]:
-        """Return the updates of a turn as such; one that is over is not followed any more."""
+        """Return a turn's updates with its id. Stops following a turn that has ended."""
         turn_id = self.turns[key].viewer.turn_id
         if is_over(updates):
             del self.turns[key]
         return [TurnUpdate(turn_id, update) for update in updates]
 
     async def hear(self, frame: Frame) -> list[PersonUpdate]:
-        """Return the updates that a frame means."""
+        """Return the updates for a frame."""
         if frame.key == self.key:
             return self.notices(frame)
         turn = self.turns.get(frame.key)
         if turn is None:
             return []
         if turn.has_begun:
-            # One that has not waits for its row to come as far, however much is said meanwhile.
+            # A reply that has not begun waits for its row, even while frames arrive.
             turn.heard_at = asyncio.get_running_loop().time()
         return self.told(frame.key, await turn.hear(frame))
 
     def notices(self, frame: Frame) -> list[PersonUpdate]:
-        """Return a notice that the pages do not know."""
+        """Return a notice that the pages do not know yet."""
         if frame.kind == "resumed":
             return [NoticesLost()]
         if frame.offset <= self.since:
@@ -132,7 +132,7 @@ class PersonFollower:
         return [ChatChanged(frame.text, frame.offset)]
 
     async def look(self) -> list[PersonUpdate]:
-        """Return what the rows of silent replies have."""
+        """Return updates from the rows of silent replies."""
         now = asyncio.get_running_loop().time()
         found: list[PersonUpdate] = []
         for key, turn in list(self.turns.items()):
@@ -150,10 +150,12 @@ async def follow_person(
     since: int,
     hub: Callable[[], Hub],
 ) -> AsyncIterator[list[PersonUpdate]]:
-    """Yield what a person's pages are told, without end; an empty list at least every `IDLE`.
+    """Yield the updates for a person's pages, without end.
 
-    `since`: notices up to this time, in milliseconds, are known. `hub` is called in the event loop.
-    Ends when the browser reads too slowly: it comes back with its places.
+    An empty list at least every `IDLE`.
+
+    `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the event
+    loop. Ends if the browser reads too slowly; it then reconnects with its positions.
     """
     key = person_key(user_id)
     person = PersonFollower(turns, key=key, since=since)

@@ -1,13 +1,20 @@
-"""The statements by which a stream follows its turn."""
+"""Prepared statements for following a turn."""
 
 from chats.models import Turn
 from speed import prepared
 
-# These of sixty columns: every stream reads them when it begins, in silence and at its end.
+# Six of sixty columns: each stream reads them at its start, in silence and at its end.
 TURN_COLUMNS = ("status", "attempt", "step", "begun_anew", "partial_text", "error_code")
+# For viewers that receive the model's reasoning.
+WITH_THOUGHTS = (*TURN_COLUMNS, "partial_reasoning")
 
 
 TURN = prepared.Select(lambda at: Turn.objects.only(*TURN_COLUMNS).filter(pk=at("turn")))
+
+
+TURN_AND_THOUGHTS = prepared.Select(
+    lambda at: Turn.objects.only(*WITH_THOUGHTS).filter(pk=at("turn"))
+)
 
 
 TURN_AND_REPLY = prepared.Select(

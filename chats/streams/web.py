@@ -1,4 +1,4 @@
-"""Streams to a person's pages: fragments of HTML of their replies, and which chats changed."""
+"""Streams to a person's pages: HTML fragments of their replies, and the ids of changed chats."""
 
 import asyncio
 import json
@@ -12,10 +12,11 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest, HttpResponseBase
+from django.utils import translation
 from django.utils.html import escape
 from django.views.decorators.http import require_GET
 
-from chats.ground import databases
+from chats.ground import databases, turn_notices
 from chats.ground.refusals import NotFound
 from chats.models import Turn
 from chats.record.access import owns_turn
@@ -31,6 +32,7 @@ from chats.streams.follow import (
     Reshaped,
     Snapshot,
     StreamPosition,
+    Thoughts,
     TurnFollower,
     TurnNotice,
     Update,
@@ -45,20 +47,19 @@ from chats.streams.person import (
     follow_person,
 )
 
-# Longer texts are rendered in a thread, so that one long block does not hold up every stream.
+# Longer texts are rendered in a thread, so that one block does not delay other streams.
 THREAD_FROM = 2000
-# The most replies that one stream follows; a person has fewer at once.
+# Limit of replies per stream. A person has fewer at once.
 MOST_TURNS = 20
 
 
 @require_GET
 def stream(request: HttpRequest) -> HttpResponseBase:
-    """Follow one's own chats, and the replies that the browser's tabs show.
+    """Stream the person's chat changes, and the replies shown in the browser's tabs.
 
-    Each `turn` of the query is a reply's id, and after a `~` the place that the browser has come
-    to; `since` is a time in milliseconds, up to which it knows of changes. Of what is not the
-    person's it is told as of a reply that is gone. Raises `NotFound` for nobody, and
-    `TooManyStreams`.
+    Each `turn` in the query is a reply's id, optionally followed by `~` and the browser's position.
+    `since` is the time of the last known change, in milliseconds. Replies of other people are
+    reported as deleted. Raises `NotFound` without a session, and `TooManyStreams`.
     """
     user = request.user
     if not user.is_authenticated:
@@ -84,12 +85,13 @@ def stream(request: HttpRequest) -> HttpResponseBase:
             updates=updates,
             encode=PersonView(names_of([turn_id for turn_id, _ in asked])).encode,
             may_still=sync_to_async(databases.briefly(partial(still, request))),
+            language=translation.get_language(),
         )
     )
 
 
 def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | None]]:
-    """Return the replies that a query names with the place of each; what is no id is left out."""
+    """Return the requested replies with their positions. Invalid ids are left out."""
     found = {}
     for value in values[:MOST_TURNS]:
         turn, _, place = value.partition("~")
@@ -101,7 +103,7 @@ def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | Non
 
 
 def names_of(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """Return the names of the agents who write these replies; others have none."""
+    """Return the agents' names by reply. Replies without an agent are left out."""
     if not turn_ids:
         return {}
     rows = Turn.objects.filter(pk__in=turn_ids, agent__isnull=False)
@@ -109,29 +111,29 @@ def names_of(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 
 def number(text: str) -> int:
-    """Return a time of a query; 0 for anything else."""
+    """Return a time from the query, or 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
 def still(request: HttpRequest) -> bool:
-    """Tell whether the session lives."""
+    """Return True if the session is valid."""
     return bool(user_now(cookie_of(request)).pk == request.user.pk)
 
 
 def cookie_of(request: HttpRequest) -> str:
-    """Return the session that a request names; empty without one."""
+    """Return the session cookie of a request. Empty without one."""
     return request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
 
 
 def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
-    """Return the person whose session the cookie is at this moment: it may have ended since."""
+    """Return the current person of a session cookie. The session may have ended."""
     fresh = HttpRequest()
     fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie or None)
     return get_user(fresh)
 
 
 class PersonView:
-    """The view that a person's pages have of their replies."""
+    """The state of a person's pages: their replies."""
 
     def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
         self.names = names
@@ -153,16 +155,16 @@ class PersonView:
 
 
 class ReplyView:
-    """One reply as the pages show it: the part of the text that is still open, and its place.
+    """One reply on the pages: the open part of its text, and the position.
 
-    Its events bear the turn's id before a point; their ids are the place to come back to.
+    Its event names start with the turn's id and a dot. Its event ids are positions to resume from.
     """
 
     def __init__(self, turn_id: uuid.UUID, *, name: str = "") -> None:
         self.turn_id = turn_id
         self.open = ""
-        # Of an agent, whose labels and markers are not shown; a page that comes back to a place
-        # has the beginning.
+        # Name of the agent, whose labels and markers are hidden. A page that resumes has the start
+        # of the text.
         self.name = name
         self.words = SpokenSoFar(name, at_start=False) if name else None
         self.place = StreamPosition(Beginning(), 0)
@@ -182,14 +184,17 @@ class ReplyView:
                 self.place = StreamPosition(self.place.beginning, offset + len(text))
                 return await self.grow(text)
             case TurnNotice(sentence):
-                return self.event("state", escape(sentence))
+                return self.event("state", escape(turn_notices.localized(sentence)))
+            case Thoughts():
+                # Only the gateway requests them.
+                return ""
             case Reshaped():
                 return self.event("refresh", "")
             case Done():
                 return self.event("refresh", "") + self.event("done", "")
 
     async def grow(self, text: str) -> str:
-        """Return more text: as text, and as finished HTML once a block closes."""
+        """Return added text: as text, and as final HTML once a block closes."""
         if self.words is not None:
             text = self.words.take(text)
         before, after = self.open, self.open + text
@@ -199,7 +204,7 @@ class ReplyView:
         return self.events(fragments)
 
     def events(self, fragments: list[tuple[str, str]]) -> str:
-        """Return the fragments of one update; with the last the page has come to its place."""
+        """Return the events of one update. The last one carries the new position."""
         if not fragments:
             return ""
         *others, (event, html) = fragments
@@ -208,7 +213,7 @@ class ReplyView:
 
     @property
     def event_id(self) -> str:
-        """The place that the pages have come to, as they name it when they come back."""
+        """The id of the current position, to resume from."""
         return f"{self.turn_id}~{connection.event_id_of(self.place)}"
 
     def event(self, name: str, data: str, *, event_id: str = "") -> str:
@@ -219,7 +224,7 @@ class ReplyView:
 async def rendered(
     render: Callable[..., list[tuple[str, str]]], *texts: str
 ) -> list[tuple[str, str]]:
-    """Make the fragments, in a thread when the text is long."""
+    """Render the fragments, in a thread if the text is long."""
     if sum(map(len, texts)) < THREAD_FROM:
         return render(*texts)
     return await asyncio.to_thread(render, *texts)

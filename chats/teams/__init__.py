@@ -1,1 +1,1 @@
-"""Several agents in one chat: what they say, their task, and the part that each is shown."""
+"""Chats with several agents: members, messages, task, and each agent's context."""

@@ -1,4 +1,4 @@
-"""Foresees what a message of a team's chat takes: who replies, what is sent, what that costs."""
+"""Estimates for the next message of a team's chat: first speaker, prompt tokens and cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from chats.prompt.composition import PromptRefused
 from chats.prompt.outlook import Outlook
 from chats.teams import play
 from chats.turns.roster import Roster
-from contextpolicy.engine.costs import UsedTokens, total, used_of
+from contextpolicy.engine.costs import UsedTokens, used_of
 from contextpolicy.engine.rounds import opening_queue
 from contextpolicy.models import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The needs of the next message, if it names nobody; `tokens` are those of the first prompt.
+    """The estimate for the next message without addressees; `tokens` are those of the first prompt.
 
-    `cost`: of that prompt, None where its model has no price.
+    `cost`: of that prompt; None if its model has no price.
     """
 
     agents: int
@@ -35,7 +35,7 @@ class Ahead:
 
 
 def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
-    """Foresee what the next message takes, without a query; None where no agent is awake."""
+    """Estimate the next message without a query; None if no agent is active."""
     said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
     queue = opening_queue(
         roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")
@@ -61,12 +61,12 @@ def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
 
 
 def awake(roster: Roster) -> list[Agent]:
-    """Return the agents that may reply: no persons, and none that rests."""
+    """Return the agents that may reply: active ones, without people."""
     return [agent for agent in roster.agents if agent.type == Agent.Type.AI and not agent.rests]
 
 
 def names_in(teams: Sequence[Team]) -> list[tuple[Team, str]]:
-    """Return the names of the agents that may reply in each team, in one query."""
+    """Return the names of each team's active agents, in one query."""
     agents = Agent.objects.filter(
         version__in=[team.current_id for team in teams], type=Agent.Type.AI, rests=False
     )
@@ -78,22 +78,24 @@ def names_in(teams: Sequence[Team]) -> list[tuple[Team, str]]:
 
 
 def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
-    """Tell whether a reply of any agent costs something; `model` is that of the chat."""
+    """Return True if the model of any agent has a price; `model` is the chat's default."""
     return any(model_choice.has_price(agent.model or model) for agent in awake(roster))
 
 
-def spent(chat: Chat) -> Decimal | None:
-    """Return what the replies to the newest message have cost.
+def spent(chat: Chat) -> Sequence[Decimal | None]:
+    """Return the cost of each reply to the newest message.
 
-    None without a reply, or where one of them used something that has no price.
+    None: the model has no price, or its provider reported no usage.
     """
     made = play.newest_round(chat)
     if made is None:
-        return None
-    turns = Turn.objects.filter(round=made).select_related("model").only("usage", "model")
-    costs = [
-        model_choice.price_of(turn.model, used)
-        for turn in turns
-        if (used := used_of(turn.usage)) is not None
-    ]
-    return total(*costs) if costs else None
+        return ()
+    turns = Turn.objects.filter(round=made).select_related("model")
+    found = []
+    for turn in turns.only("usage", "model", "status"):
+        used = used_of(turn.usage)
+        if used is not None:
+            found.append(model_choice.price_of(turn.model, used))
+        elif turn.status == Turn.Status.COMPLETED:
+            found.append(None)
+    return found

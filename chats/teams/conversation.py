@@ -1,8 +1,8 @@
-"""A chat as its team speaks in it: add what a member said, read it, choose what an agent is shown.
+"""Messages of a team's chat: add, read, and build an agent's context.
 
-The messages are those of the chat's active branch. In the team's view they are called `msg-1`,
-`msg-2` and so on, and each has a speaker: where none was named, the owner or the chat's model. What
-the page, a prompt of this server and an agent are shown comes from the same rows.
+The messages are those of the chat's active branch. The team's view numbers them `msg-1`, `msg-2`
+and so on. Each has a speaker: without a role, the owner or the chat's model. The page, the server's
+prompts and agents' contexts use the same rows.
 """
 
 import json
@@ -15,14 +15,15 @@ from itertools import islice
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction import cap
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Chat, Message, TeamVersion, Turn
+from chats.models import Branch, Chat, KeptText, Message, TeamVersion, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
-from chats.record import history, messages
+from chats.record import history, kept_texts, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.record.messages import MESSAGE_CEILING, UNSTORABLE, InvalidCharacter, MessageTooLong
@@ -43,9 +44,9 @@ from speed import prepared
 
 logger = logging.getLogger(__name__)
 
-# More earlier messages are shown to no agent at once.
+# Maximum earlier messages in an agent's context.
 LARGEST_WINDOW = 100
-# In characters: ids and names of roles, and of kinds of agents.
+# In characters: ids and names of roles, and agent types.
 LONGEST_NAME = 200
 MOST_ADDRESSEES = 50
 # In characters: an instruction, and the text of an instruction file.
@@ -53,7 +54,7 @@ LONGEST_INSTRUCTION = 200_000
 
 
 class TeamMessageRefused(Refusal):
-    """A message lacks something that every team message has; code and sentence are the engine's."""
+    """A message lacks a required field; code and sentence come from the engine."""
 
     status = 422
     sentence = "{reason}"
@@ -65,41 +66,45 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """A role's id or name, or an addressee, is too long or has characters that no name has."""
+    """A role's id or name, or an addressee, is too long or has invalid characters."""
 
     code = "invalid_speaker"
     status = 422
-    sentence = (
-        "A role's id and name and each addressee have 1 to {limit} printable characters;"
-        " a message has at most {most} addressees."
+    sentence = gettext_noop(
+        "The id and name of a role and each addressee must have 1 to {limit} printable characters;"
+        " a message can have up to {most} addressees."
     )
     param = "message"
 
 
 class ReplyUnderWay(Refusal):
-    """A reply is being written at the end of the chat, so nothing can follow yet."""
+    """A reply is being written at the end of the chat, so no message can be added."""
 
     code = "reply_under_way"
     status = 409
-    sentence = "A reply is being written in this chat. Add the message when it is there."
+    sentence = gettext_noop(
+        "A reply is being written in this chat. Add the message when it is finished."
+    )
     retry_after = 2
 
 
 class InvalidWindow(Refusal):
-    """The window is negative, or larger than any agent may have."""
+    """The window is negative or too large."""
 
     code = "invalid_window"
     status = 422
-    sentence = "The window is {size}. Give 0 for no earlier messages, or a number up to {limit}."
+    sentence = gettext_noop(
+        "The window is {size}. Enter 0 for no earlier messages, or a number up to {limit}."
+    )
     param = "windowSizeOverride"
 
 
 class InstructionTooLong(Refusal):
-    """An instruction is longer than any may be. Refused, never cut."""
+    """An instruction is too long. It is never truncated."""
 
     code = "too_long"
     status = 422
-    sentence = "The instruction has {length:,} characters; {limit:,} are allowed."
+    sentence = gettext_noop("The instruction has {length:,} characters. The limit is {limit:,}.")
 
     def __init__(self, *, param: str, length: int) -> None:
         super().__init__(length=length, limit=LONGEST_INSTRUCTION)
@@ -107,7 +112,7 @@ class InstructionTooLong(Refusal):
 
 
 class PromptTooLarge(Refusal):
-    """The newest message with its instructions takes more bytes than an agent's prompt may."""
+    """The newest message and the instructions exceed the byte limit of an agent's prompt."""
 
     code = "agent_prompt_too_large"
     status = 422
@@ -116,7 +121,7 @@ class PromptTooLarge(Refusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedAgent:
-    """An agent as a request names it: its id and kind, its window, and its instructions."""
+    """An agent as requested: id, type, window and instructions."""
 
     agent_id: str
     agent_type: str = ""
@@ -127,10 +132,11 @@ class RequestedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AddedMessage:
-    """A stored message, and the same as the team sees it."""
+    """A stored message, and the team's view of it; `repeated` for a repeated idempotency key."""
 
     row: Message
     message: TeamMessage
+    repeated: bool = False
 
 
 def add_message(
@@ -142,13 +148,14 @@ def add_message(
     now: datetime,
     idempotency_key: str = "",
 ) -> AddedMessage:
-    """Store what a member of the team said at the end of the chat; nobody is asked for a reply.
+    """Store a member's message at the end of the chat, without requesting a reply.
 
-    Where the chat then has more messages than its team's cap, the oldest leave in the background.
+    If the chat then exceeds its team's message cap, the oldest messages leave prompts in the
+    background.
 
     `data` is {content, speaker {roleId, roleName, type}, routing {resolvedAddressees}}; an id in it
-    is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`,
-    `MessageTooLong`, `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the refusals of the key.
+    is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong`,
+    `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the errors of the idempotency key.
     """
     said = checked(chat, data)
     body = json.dumps(data, sort_keys=True)
@@ -160,7 +167,7 @@ def add_message(
         chat = chat_to_write_in(chat.pk)
         if known := keyed.find(now=now):
             row = Message.objects.select_related("branch").get(pk=known["message"])
-            return AddedMessage(row, seen(row, branch=row.branch, chat=chat))
+            return AddedMessage(row, seen(row, branch=row.branch, chat=chat), repeated=True)
         branch = open_branch(chat)
         check_room(branch)
         row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
@@ -185,7 +192,7 @@ def add_message(
 
 
 def checked(chat: Chat, data: object) -> TeamMessage:
-    """Return the message that `data` is, if it can be stored in the chat.
+    """Return the message in `data` if it can be stored in the chat.
 
     Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong` and
     `PolicyRefused`.
@@ -199,7 +206,7 @@ def checked(chat: Chat, data: object) -> TeamMessage:
 
 
 def longest_message(chat: Chat) -> int:
-    """Return the most characters that the chat's policy lets a message have.
+    """Return the maximum characters of a message under the chat's policy.
 
     Raises `PolicyRefused`.
     """
@@ -208,7 +215,7 @@ def longest_message(chat: Chat) -> int:
 
 
 def check_words(said: TeamMessage, *, limit: int) -> None:
-    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`; empty words are words."""
+    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`; an empty text is valid."""
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
     if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_name, names)):
         raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
@@ -220,14 +227,14 @@ def check_words(said: TeamMessage, *, limit: int) -> None:
 
 
 def is_name(text: str) -> bool:
-    """Return True if a text can be the name of somebody in a chat."""
+    """Return True if a text is a valid speaker name."""
     return len(text) <= LONGEST_NAME and names.is_sound(text)
 
 
 def check_room(branch: Branch) -> None:
     """Raise `ChatFull` or `ReplyUnderWay`; the caller has locked the chat.
 
-    Only the turn that runs moves the end of a branch, so nothing is added beside one.
+    Only a running turn may extend the end of a branch.
     """
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
@@ -236,7 +243,7 @@ def check_room(branch: Branch) -> None:
 
 
 def newest(chat: Chat) -> Message | None:
-    """Return the newest message that was taken up; None in an empty chat."""
+    """Return the newest stored message; None in an empty chat."""
     branch = open_branch(chat)
     rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
     return rows.first()
@@ -254,7 +261,7 @@ def seen(row: Message, *, branch: Branch, chat: Chat) -> TeamMessage:
 
 
 def speaker_of(row: Message, *, chat: Chat) -> Speaker:
-    """Return who said a message; a person without a role is the owner, a reply is its model's."""
+    """Return the speaker of a message; without a role, the owner or the model."""
     if row.speaker:
         named = row.speaker
         return Speaker(named["roleId"], named["roleName"], named["type"])
@@ -264,10 +271,10 @@ def speaker_of(row: Message, *, chat: Chat) -> Speaker:
 
 
 def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
-    """Choose what an agent is shown of the chat now: the cost follows its window.
+    """Return an agent's context: the newest messages within its window.
 
-    It is never more than the cap of the chat's team. Messages that were excluded, erased or cut off
-    are shown to nobody. Raises `InvalidWindow` and `InstructionTooLong`.
+    The window never exceeds the cap of the chat's team. Excluded, erased and incomplete messages
+    are left out. Raises `InvalidWindow` and `InstructionTooLong`.
     """
     if not 0 <= agent.window_size <= LARGEST_WINDOW:
         raise InvalidWindow(size=agent.window_size, limit=LARGEST_WINDOW)
@@ -279,7 +286,7 @@ def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
         if text and len(text) > LONGEST_INSTRUCTION:
             raise InstructionTooLong(param=param, length=len(text))
     branch = open_branch(chat)
-    # The newest stands apart, and one more than the window says whether there are others.
+    # The newest message is separate, and one more shows whether there are earlier ones.
     window_size = min(agent.window_size, cap.cap_of(chat) or LARGEST_WINDOW)
     most = window_size + 2
     backwards = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
@@ -297,13 +304,13 @@ def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
 
 
 def max_bytes_of(chat: Chat) -> int:
-    """Return the most bytes of an agent's prompt: those of the chat's team, or the default."""
+    """Return the maximum bytes of an agent's prompt: the team's limit, or the default."""
     rows = TeamVersion.objects.filter(pk__in=current_of(chat)).values_list("max_bytes", flat=True)
     return rows.first() or team.MAX_BYTES
 
 
 def sendable(rows: Iterable[Message]) -> Iterator[Message]:
-    """Yield the messages that may be shown to an agent; steps that only call tools say nothing."""
+    """Yield the messages that an agent may see, without steps that only call tools."""
     for row in rows:
         is_spoken = any(part["type"] == "text" for part in row.parts)
         if is_spoken and not (row.excluded or row.erased_at or row.is_incomplete):
@@ -311,9 +318,9 @@ def sendable(rows: Iterable[Message]) -> Iterator[Message]:
 
 
 def prompt_for(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
-    """Write the agent's prompt in the form that its kind expects.
+    """Return the agent's prompt in the format of its type.
 
-    Raises `PromptTooLarge` and what `context_for` raises.
+    Raises `PromptTooLarge` and the errors of `context_for`.
     """
     context = context_for(chat=chat, agent=agent)
     try:
@@ -323,9 +330,9 @@ def prompt_for(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
 
 
 def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
-    """Set the team's task; of one over 5,120 bytes the beginning is kept.
+    """Set the team's task; a task over 5,120 bytes is truncated.
 
-    The log and the ledger say so. Raises `InvalidCharacter`.
+    The log and the ledger record the truncation. Raises `InvalidCharacter`.
     """
     check_task(task)
     kept = team.cut_team_task(task)
@@ -335,23 +342,27 @@ def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
 
 
 def cut_notice(task: str, *, kept: str) -> str:
-    """Say how much of a task was kept; empty if all of it was."""
+    """Return a notice about a truncated task; empty if it is complete."""
     size, left = team.byte_count(task), team.byte_count(kept)
     if left >= size:
         return ""
-    return f"The task was longer than 5,120 bytes; its first {left:,} of {size:,} bytes are kept."
+    return gettext(
+        "The task was longer than 5,120 bytes; its first {left:,} of {size:,} bytes are kept."
+    ).format(left=left, size=size)
 
 
 def check_task(task: str) -> None:
-    """Raise `InvalidCharacter` for a task that no store keeps byte for byte."""
+    """Raise `InvalidCharacter` for a task with characters that cannot be stored."""
     if found := UNSTORABLE.search(task):
         raise InvalidCharacter(position=found.start())
 
 
 @transaction.atomic
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
-    """Store the task as it is, and tell whoever hears of it; the ledger keeps the `numbers`."""
-    chat_to_write_in(chat.pk)
+    """Store the task unchanged and send its signal; the ledger records `numbers`."""
+    before = chat_to_write_in(chat.pk).team_task or ""
+    if before != (task or ""):
+        kept_texts.keep(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)
     chat.team_task = task
     chat.save(update_fields=["team_task"])
     ledger.record(

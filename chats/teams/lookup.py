@@ -1,4 +1,4 @@
-"""Looks messages of a team up: by speaker, time and id."""
+"""Look up messages of a team by speaker, time and id."""
 
 import re
 from datetime import datetime
@@ -10,7 +10,7 @@ from chats.models import Chat, Message
 from chats.record import history
 from chats.turns.start import open_branch
 
-# The messages that are read at once where all of a list are wanted.
+# Messages read per query when listing all.
 PART = 100
 _NUMBERED = re.compile(r"msg-([0-9]{1,15})")
 
@@ -23,7 +23,7 @@ def messages_of(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[Message]:
-    """Return the messages of the active branch that a program looks for, in no order.
+    """Return matching messages of the active branch, unordered.
 
     `id` as the team sees it, `speaker` a role's id, `since` <= time < `until`.
     """
@@ -47,8 +47,8 @@ def messages_of(
 
 
 def next_part(rows: QuerySet[Message], *, after: int) -> list[Message]:
-    """Return the next messages of a list behind a seq, in order: a part, so that memory is bounded.
+    """Return the next messages after a seq, in order.
 
-    No transaction outlives the reading.
+    The limited number bounds memory, and no transaction stays open between calls.
     """
     return list(rows.filter(seq__gt=after).order_by("seq")[:PART])

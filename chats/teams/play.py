@@ -1,4 +1,4 @@
-"""Rounds of a team as a person meets them: the newest one, and going on with one that ended."""
+"""Rounds of a team on the chat page: the newest one, continuing it, and its people."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +22,9 @@ from contextpolicy.engine.team_view import Viewer, instructions
 def go_on(
     *, user: AbstractBaseUser, chat: Chat, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Let the newest round of a chat go on, with its limits anew; `api_key` is a program's.
+    """Continue the newest round of a chat with fresh limits; `api_key` identifies a client.
 
-    Raises `RoundGoesOn` where none ended early, and the refusals of `turns.start.check_room`.
+    Raises `RoundGoesOn` if no round ended early, and the errors of `turns.start.check_room`.
     """
     chat = chat_to_write_in(chat.pk)
     branch = open_branch(chat)
@@ -35,13 +35,13 @@ def go_on(
 
 
 def newest_round(chat: Chat) -> Round | None:
-    """Return the round that began last on the chat's active branch."""
+    """Return the newest round on the chat's active branch."""
     return rounds.newest(open_branch(chat))
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A person of a team, whom the chat's owner plays, and whether a round waits for them."""
+    """A person in a team, played by the chat's owner, and whether a round waits for them."""
 
     role_id: str
     name: str
@@ -49,7 +49,7 @@ class Seat:
 
 
 def roster_in(chat: Chat) -> Roster | None:
-    """Return the present version of a chat's team; None without a team, or where it is gone."""
+    """Return the current version of a chat's team; None without a team or if it was deleted."""
     if chat.team_id is None:
         return None
     try:
@@ -59,7 +59,7 @@ def roster_in(chat: Chat) -> Roster | None:
 
 
 def seats_in(chat: Chat, *, roster: Roster) -> list[Seat]:
-    """Return the persons of a chat's team that do not rest."""
+    """Return the active people in a chat's team."""
     if not any(agent.type == Agent.Type.HUMAN and not agent.rests for agent in roster.agents):
         return []
     made = newest_round(chat)
@@ -83,7 +83,7 @@ def agent_in(chat: Chat, *, role_id: str) -> Agent:
 
 
 def as_asked(agent: Agent) -> conversation.RequestedAgent:
-    """Return a member as a request names an agent: with its own window and instructions."""
+    """Return a member as a requested agent, with its window and instructions."""
     return conversation.RequestedAgent(
         agent_id=agent.role_id,
         agent_type=agent.agent_type,
@@ -94,7 +94,7 @@ def as_asked(agent: Agent) -> conversation.RequestedAgent:
 
 
 def told_to(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
-    """Return what an agent of a draft would be told before any message, for a preview of it."""
+    """Return the texts that an agent of a draft gets before any message, for a preview."""
     if agent.type != Agent.Type.AI:
         return []
     others = (mate for mate in draft.agents if mate is not agent and not mate.rests)

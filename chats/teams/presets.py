@@ -1,10 +1,10 @@
-"""Teams to begin with: drafts that a person takes over and changes."""
+"""Preset teams: drafts that a person copies and changes."""
 
 from collections.abc import Mapping
 
 from chats.teams.rosters import AgentDraft, TeamDraft
 
-# A round has up to 8 replies; with the default of 5 a member would not see all of them.
+# A round has up to 8 replies. With the default window of 5, a member would not see all of them.
 WINDOW = 12
 
 PRESETS: Mapping[str, TeamDraft] = {

@@ -1,7 +1,7 @@
-"""Teams as people and administrators make them: created, changed by versions, copied, taken away.
+"""Create, change, copy and delete teams.
 
-A change is a new version with agents of its own, so a round that runs keeps what it began with. An
-agent's role keeps its id as long as it is not taken out, so its messages stay its own.
+A change creates a new version with new agent rows, so a running round keeps the version it began
+with. A role keeps its id until it is removed from the team, so its messages stay attributed to it.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.text import slugify
+from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.ground.refusals import NotFound, Refusal
@@ -24,7 +25,7 @@ from chats.record.locking import chat_to_write_in
 from chats.record.messages import UNSTORABLE
 from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_notice
 from chats.turns.roster import roster_of
-from contextpolicy import ledger
+from contextpolicy import ledger, two_persons
 from contextpolicy.engine import names, rounds, team, team_view
 from contextpolicy.engine.agentformats import FORMS, normalized_agent_type
 from contextpolicy.models import ContextPolicy, ModelSpec
@@ -35,36 +36,36 @@ LEAST_CAP, MOST_CAP = 20, 100_000
 LEAST_BYTES, MOST_BYTES = 1_024, 100_000_000
 MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
-# What a person and a model without a team say is theirs.
+# Role ids of messages by people and models without a team.
 TAKEN_ROLES = (*team_view.RESERVED, "assistant")
 
 
 class InvalidTeam(Refusal):
-    """A value of a team or of one of its agents cannot be; the sentence says which and why."""
+    """A value of a team or one of its agents is invalid; the sentence names it."""
 
     code = "invalid_team"
     status = 422
-    sentence = "{reason}"
 
-    def __init__(self, reason: str, *, param: str) -> None:
-        super().__init__(reason=reason)
+    def __init__(self, sentence: str, *, param: str, **details: Any) -> None:
+        self.sentence = sentence
+        super().__init__(**details)
         self.param = param
 
 
 class NotYours(Refusal):
-    """The team is everybody's, and the person does not make teams for everybody."""
+    """The team is shared, and the person may not change shared teams."""
 
     code = "team_not_yours"
     status = 403
-    sentence = "This team is shared. Copy it to make one of your own, or ask an administrator."
+    sentence = gettext_noop("This team is shared. Copy it, or ask an administrator to change it.")
 
 
 class TooManyTeams(Refusal):
-    """The person has as many teams as they may."""
+    """The person has reached the limit of teams."""
 
     code = "too_many_teams"
     status = 409
-    sentence = "You have {limit} teams and can make no more. Delete one first."
+    sentence = gettext_noop("You have reached the limit of {limit} teams. Delete one first.")
 
 
 class TeamBusy(Refusal):
@@ -72,12 +73,14 @@ class TeamBusy(Refusal):
 
     code = "team_busy"
     status = 409
-    sentence = "A reply is being written in this chat. Choose its team when it is there."
+    sentence = gettext_noop(
+        "A reply is being written in this chat. Choose its team when it is finished."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDraft:
-    """An agent as it is asked for; `role_id` names one that the team has, empty a new one."""
+    """A requested agent; `role_id` is the id of an existing role, or empty for a new one."""
 
     name: str
     role_id: str = ""
@@ -94,7 +97,7 @@ class AgentDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamDraft:
-    """A team as it is asked for."""
+    """A requested team."""
 
     name: str
     agents: Sequence[AgentDraft] = ()
@@ -111,7 +114,7 @@ class TeamDraft:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored team, and what to tell the person about it."""
+    """A stored team, and warnings for the person."""
 
     team: Team
     warnings: tuple[str, ...] = ()
@@ -119,14 +122,14 @@ class Saved:
 
 @dataclass(slots=True)
 class _Found:
-    """The models and policies that the agents of a draft name, by slug."""
+    """The models and policies of a draft's agents, by slug."""
 
     models: Mapping[str, ModelSpec] = field(default_factory=dict)
     policies: Mapping[str, ContextPolicy] = field(default_factory=dict)
 
 
 def draft_of(version: TeamVersion) -> TeamDraft:
-    """Return a version as a draft, to show it in a form or to copy it."""
+    """Return a version as a draft, for a form or a copy."""
     values = {name: getattr(version, name) for name in RULES}
     agents = [
         AgentDraft(
@@ -148,7 +151,7 @@ def draft_of(version: TeamVersion) -> TeamDraft:
 
 
 def form_for(agent_type: str) -> str:
-    """Return the prompt form of a kind of agent; without a kind, a message for each message."""
+    """Return the prompt form of an agent type; without a type, separate messages."""
     if not agent_type:
         return Agent.PromptForm.MESSAGES
     full = normalized_agent_type(agent_type)
@@ -176,13 +179,13 @@ def create(
     now: datetime,
     original: Team | None = None,
 ) -> Saved:
-    """Make a team of one's own, or for everybody; a copy keeps the policies of its `original`.
+    """Create a team of the person, or a shared one; a copy keeps the policies of its `original`.
 
     Raises `InvalidTeam`, `NotYours` and `TooManyTeams`.
     """
     if shared and not user.has_perm(EDITS_POLICIES):
         raise NotYours
-    found, warnings = checked(draft, user=user, known=original)
+    found, warnings = checked(draft, user=user, known=original, shared=shared)
     with transaction.atomic():
         if Team.objects.filter(owner=user, deleted_at=None).count() >= MOST_TEAMS:
             raise TooManyTeams(limit=MOST_TEAMS)
@@ -193,17 +196,18 @@ def create(
 
 
 def change(*, user: User, team_id: uuid.UUID, draft: TeamDraft, now: datetime) -> Saved:
-    """Give a team a new version. Raises `NotFound`, `NotYours` and `InvalidTeam`."""
+    """Save a new version of a team. Raises `NotFound`, `NotYours` and `InvalidTeam`."""
     with transaction.atomic():
         known = to_change(user=user, team_id=team_id)
-        found, warnings = checked(draft, user=user, known=known)
+        shared = known.owner_id is None
+        found, warnings = checked(draft, user=user, known=known, shared=shared)
         store(known, draft=draft, found=found, now=now)
         tell("team.changed", known, user=user, now=now)
     return Saved(known, warnings)
 
 
 def copy(*, user: User, team_id: uuid.UUID, now: datetime) -> Saved:
-    """Make a team of one's own of another one; its agents are others, which call each other.
+    """Copy a team for the person. The copied agents have new role ids.
 
     Raises `NotFound`, `InvalidTeam` and `TooManyTeams`.
     """
@@ -219,7 +223,7 @@ def copy(*, user: User, team_id: uuid.UUID, now: datetime) -> Saved:
 
 
 def delete(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
-    """Offer a team for no new chat any more; chats that have it keep it.
+    """Delete a team: new chats cannot choose it, and existing chats keep it.
 
     Raises `NotFound` and `NotYours`.
     """
@@ -231,7 +235,7 @@ def delete(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
 
 
 def restore(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
-    """Offer a deleted team of everybody again. Raises `NotFound` and `NotYours`."""
+    """Restore a deleted shared team. Raises `NotFound` and `NotYours`."""
     if not user.has_perm(EDITS_POLICIES):
         raise NotYours
     with transaction.atomic():
@@ -245,7 +249,7 @@ def restore(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
 
 
 def to_change(*, user: User, team_id: uuid.UUID) -> Team:
-    """Return a team, locked, that the person may change. Raises `NotFound` and `NotYours`."""
+    """Return a locked team that the person may change. Raises `NotFound` and `NotYours`."""
     access.team_for(user=user, team_id=team_id)
     known = Team.objects.select_for_update(of=("self",), no_key=True).get(pk=team_id)
     if known.owner_id is None and not user.has_perm(EDITS_POLICIES):
@@ -254,9 +258,9 @@ def to_change(*, user: User, team_id: uuid.UUID) -> Team:
 
 
 def choose(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
-    """Let a team reply in a chat from the next message on, or with None its model alone.
+    """Set the team that replies in a chat from the next message on; None for its model alone.
 
-    The chat takes the team's task where it has none. Raises `NotFound` and `TeamBusy`.
+    The chat takes the team's task if it has none. Raises `NotFound` and `TeamBusy`.
     """
     chosen = access.team_for(user=user, team_id=team_id) if team_id else None
     with transaction.atomic():
@@ -278,7 +282,7 @@ def choose(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) 
 
 
 def tell(event: str, made: Team, *, user: User, now: datetime) -> None:
-    """Record in the ledger what became of a team: numbers, never its words."""
+    """Record an event of a team in the ledger, without its texts."""
     data: dict[str, Any] = {"team": str(made.pk), "shared": made.owner_id is None}
     if made.current is not None:
         roster = roster_of(made.current)
@@ -291,9 +295,9 @@ def tell(event: str, made: Team, *, user: User, now: datetime) -> None:
 
 
 def digest_of(version: TeamVersion) -> str:
-    """Return a digest of a version's values: by it the ledger shows which one was in force."""
+    """Return a digest of a version's values, by which the ledger identifies the version."""
     values = asdict(draft_of(version))
-    # Versions from before an option keep the digest that the ledger has of them.
+    # Leave out newer options at their default, so that older versions keep their recorded digest.
     for name in ("message_cap", "max_bytes"):
         if not values[name]:
             del values[name]
@@ -313,7 +317,7 @@ def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None
         team=made, number=last.number + 1 if last else 1, name=draft.name, created_at=now, **rules
     )
     known = set(last.agents.values_list("role_id", flat=True)) if last else set()
-    # An id that was given once never becomes another's, whose words would be taken for its own.
+    # Never reuse the id of a removed role, because its messages would be attributed to the new one.
     taken = set(Agent.objects.filter(version__team=made).values_list("role_id", flat=True))
     for place, agent in enumerate(draft.agents):
         role_id = agent.role_id if agent.role_id in known else new_role_id(agent.name, taken=taken)
@@ -338,7 +342,7 @@ def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None
 
 
 def new_role_id(name: str, *, taken: set[str]) -> str:
-    """Return an id for a new role, made of its name: `planner`, `planner-2`."""
+    """Return an id for a new role, derived from its name: `planner`, `planner-2`."""
     base = slugify(name, allow_unicode=True)[: LONGEST_ROLE_ID - 4] or "agent"
     base = f"{base}-agent" if base in TAKEN_ROLES else base
     numbers = (f"{base}-{number}" for number in range(2, len(taken) + 3))
@@ -346,9 +350,9 @@ def new_role_id(name: str, *, taken: set[str]) -> str:
 
 
 def checked(
-    draft: TeamDraft, *, user: User, known: Team | None = None
+    draft: TeamDraft, *, user: User, shared: bool, known: Team | None = None
 ) -> tuple[_Found, tuple[str, ...]]:
-    """Check a draft whole; return what its agents name, and warnings. Raises `InvalidTeam`."""
+    """Check a whole draft; return its models and policies, and warnings. Raises `InvalidTeam`."""
     check_team(draft)
     names: dict[str, str] = {}
     roles: set[str] = set()
@@ -356,28 +360,37 @@ def checked(
         check_agent(agent, param=f"agents.{place}")
         if agent.role_id and agent.role_id in roles:
             raise InvalidTeam(
-                f"Two members have the role {agent.role_id[:LONGEST_ROLE_ID]}. Leave it empty for"
-                " the new one.",
+                gettext_noop("Two members have the role {role}. Leave it empty for the new one."),
                 param=f"agents.{place}.role_id",
+                role=agent.role_id[:LONGEST_ROLE_ID],
             )
         roles.add(agent.role_id)
         twin = names.get(team_view.folded(agent.name))
         if twin is not None:
             raise InvalidTeam(
-                f"{twin} and {agent.name} cannot be told apart: case, spaces and hyphens do not"
-                " count in a name.",
+                gettext_noop(
+                    "{first} and {second} cannot be told apart: case, spaces and hyphens do not"
+                    " count in a name."
+                ),
                 param=f"agents.{place}.name",
+                first=twin,
+                second=agent.name,
             )
         names[team_view.folded(agent.name)] = agent.name
     if not any(agent.type == "ai" and not agent.rests for agent in draft.agents):
-        raise InvalidTeam("A team needs an agent that does not rest. Add one.", param="agents")
-    found = _Found(models=models_of(draft), policies=policies_of(draft, user=user, known=known))
+        raise InvalidTeam(
+            gettext_noop("A team needs at least one active agent. Add one."), param="agents"
+        )
+    policies = policies_of(draft, user=user, known=known, shared=shared)
+    found = _Found(models=models_of(draft), policies=policies)
     small = [a.name for a in draft.agents if a.type == "ai" and a.window_size < draft.hop_limit]
     warnings = []
     if small:
         warnings.append(
-            f"The window of {', '.join(small)} is smaller than the {draft.hop_limit} replies of a"
-            " round: they do not see all of it, only the message that began it."
+            gettext(
+                "The window of {names} is smaller than the {n} replies of a round. They see the "
+                "message that began it, but not every reply."
+            ).format(names=", ".join(small), n=draft.hop_limit)
         )
     if notice := cut_notice(draft.task, kept=team.cut_team_task(draft.task)):
         warnings.append(notice)
@@ -385,115 +398,188 @@ def checked(
 
 
 def check_team(draft: TeamDraft) -> None:
-    """Check what a team has beside its agents. Raises `InvalidTeam`."""
+    """Check the fields of a team other than its agents. Raises `InvalidTeam`."""
     if len(draft.name) > LONGEST_TEAM_NAME or not names.is_sound(draft.name):
         raise InvalidTeam(
-            f"A team needs a name of 1 to {LONGEST_TEAM_NAME} characters, without line breaks and"
-            " characters that cannot be seen.",
+            gettext_noop(
+                "Enter a name of 1 to {limit} characters, without line breaks and invisible "
+                "characters."
+            ),
             param="name",
+            limit=LONGEST_TEAM_NAME,
         )
     if not draft.agents:
-        raise InvalidTeam("A team has at least one agent. Add one.", param="agents")
+        raise InvalidTeam(gettext_noop("A team needs at least one agent. Add one."), param="agents")
     if len(draft.agents) > rounds.MOST_MEMBERS:
-        raise InvalidTeam(f"A team has at most {rounds.MOST_MEMBERS} members.", param="agents")
+        raise InvalidTeam(
+            gettext_noop("A team can have up to {limit} members."),
+            param="agents",
+            limit=rounds.MOST_MEMBERS,
+        )
     if draft.routing not in TeamVersion.Routing.values:
         raise InvalidTeam(
-            f"The routing is one of {', '.join(TeamVersion.Routing.values)}.", param="routing"
+            gettext_noop("Choose one of these routings: {known}."),
+            param="routing",
+            known=", ".join(TeamVersion.Routing.values),
         )
     limits = (
-        ("hop_limit", "replies", MOST_HOPS),
-        ("token_limit", "tokens", MOST_TOKENS),
-        ("seconds_limit", "seconds", MOST_SECONDS),
+        ("hop_limit", gettext_noop("Enter a limit of 1 to {most:,} replies per round."), MOST_HOPS),
+        (
+            "token_limit",
+            gettext_noop("Enter a limit of 1 to {most:,} tokens per round."),
+            MOST_TOKENS,
+        ),
+        (
+            "seconds_limit",
+            gettext_noop("Enter a limit of 1 to {most:,} seconds per round."),
+            MOST_SECONDS,
+        ),
     )
-    for param, what, most in limits:
+    for param, sentence, most in limits:
         if not 1 <= getattr(draft, param) <= most:
-            raise InvalidTeam(f"A round has a limit of 1 to {most:,} {what}.", param=param)
+            raise InvalidTeam(sentence, param=param, most=most)
     check_prompt_limits(draft)
     if found := UNSTORABLE.search(draft.task):
         raise InvalidTeam(
-            f"The task has a character that cannot be stored, at position {found.start()}.",
+            gettext_noop(
+                "The task contains a character that cannot be stored, at position {position}."
+            ),
             param="task",
+            position=found.start(),
         )
 
 
 def check_prompt_limits(draft: TeamDraft) -> None:
-    """Check the limits of messages and of bytes; a whole round fits under the cap.
+    """Check the message and byte limits; a whole round must fit under the cap.
 
     Raises `InvalidTeam`.
     """
     least = max(LEAST_CAP, draft.hop_limit)
     if draft.message_cap and not least <= draft.message_cap <= MOST_CAP:
         raise InvalidTeam(
-            f"The most messages in prompts are {least:,} to {MOST_CAP:,}, or 0 for as many as"
-            " there are.",
+            gettext_noop("Enter a message cap of {least:,} to {most:,}, or 0 for no cap."),
             param="message_cap",
+            least=least,
+            most=MOST_CAP,
         )
     if draft.max_bytes and not LEAST_BYTES <= draft.max_bytes <= MOST_BYTES:
         raise InvalidTeam(
-            f"The byte limit of a prompt is {LEAST_BYTES:,} to {MOST_BYTES:,} bytes, or 0 for no"
-            " limit.",
+            gettext_noop(
+                "Enter a byte limit of {least:,} to {most:,} per prompt, or 0 for no limit."
+            ),
             param="max_bytes",
+            least=LEAST_BYTES,
+            most=MOST_BYTES,
         )
 
 
 def check_agent(agent: AgentDraft, *, param: str) -> None:
-    """Check a member by itself. Raises `InvalidTeam`."""
+    """Check the fields of one member. Raises `InvalidTeam`."""
     if problem := team_view.name_problem(agent.name):
-        raise InvalidTeam(problem, param=f"{param}.name")
+        raise InvalidTeam("{problem}", param=f"{param}.name", problem=problem)
     if agent.type not in Agent.Type.values:
-        raise InvalidTeam("A member is `ai` or `human`.", param=f"{param}.type")
+        raise InvalidTeam(gettext_noop("A member is `ai` or `human`."), param=f"{param}.type")
     if not 0 <= agent.window_size <= LARGEST_WINDOW:
         raise InvalidTeam(
-            f"The window of {agent.name} is {agent.window_size}. Give 0 for no earlier messages,"
-            f" or a number up to {LARGEST_WINDOW}.",
+            gettext_noop(
+                "The window of {name} is {size}. Enter 0 for no earlier messages, or a number "
+                "up to {limit}."
+            ),
             param=f"{param}.window_size",
+            name=agent.name,
+            size=agent.window_size,
+            limit=LARGEST_WINDOW,
         )
     if agent.prompt_form not in Agent.PromptForm.values:
         raise InvalidTeam(
-            f"The prompt form of {agent.name} is one of {', '.join(Agent.PromptForm.values)}.",
+            gettext_noop("Choose a prompt form for {name}: {known}."),
             param=f"{param}.prompt_form",
+            name=agent.name,
+            known=", ".join(Agent.PromptForm.values),
         )
     if len(agent.agent_type) > 60 or (agent.agent_type and not names.is_sound(agent.agent_type)):
-        raise InvalidTeam("A kind of agent has at most 60 characters.", param=f"{param}.agent_type")
+        raise InvalidTeam(
+            gettext_noop("An agent type can have up to 60 printable characters."),
+            param=f"{param}.agent_type",
+        )
     for name in ("instruction", "instruction_file_text"):
         text = getattr(agent, name)
         if len(text) > LONGEST_INSTRUCTION or UNSTORABLE.search(text):
             raise InvalidTeam(
-                f"The instruction of {agent.name} has at most {LONGEST_INSTRUCTION:,} characters,"
-                " without those that cannot be stored.",
+                gettext_noop(
+                    "The instruction of {name} can have up to {limit:,} characters, and none "
+                    "that cannot be stored."
+                ),
                 param=f"{param}.{name}",
+                name=agent.name,
+                limit=LONGEST_INSTRUCTION,
             )
 
 
 def models_of(draft: TeamDraft) -> dict[str, ModelSpec]:
-    """Return the models that the agents name. Raises `InvalidTeam`."""
+    """Return the models of the agents. Raises `InvalidTeam`."""
     wanted = {agent.model for agent in draft.agents if agent.model}
     found = {row.slug: row for row in ModelSpec.objects.filter(slug__in=wanted, enabled=True)}
     for place, agent in enumerate(draft.agents):
         if agent.model and agent.model not in found:
             raise InvalidTeam(
-                f"There is no model called “{agent.model[:120]}” here. Choose one from the list.",
+                gettext_noop(
+                    "The model “{model}” does not exist or is disabled. Choose another one."
+                ),
                 param=f"agents.{place}.model",
+                model=agent.model[:120],
             )
     return found
 
 
-def policies_of(draft: TeamDraft, *, user: User, known: Team | None) -> dict[str, ContextPolicy]:
-    """Return the policies that the agents name; who edits policies gives new ones.
+def policies_of(
+    draft: TeamDraft, *, user: User, known: Team | None, shared: bool
+) -> dict[str, ContextPolicy]:
+    """Return the policies of the agents. Only people who edit policies may add new ones.
 
-    What a team has already stays. Raises `InvalidTeam`.
+    Policies that the team already has stay allowed. With two-person approval, the author of a
+    policy may not give it alone to agents of a `shared` team, nor to any agent if it locks or
+    erases something. Raises `InvalidTeam`.
     """
     wanted = {agent.policy for agent in draft.agents if agent.policy}
     usable = ContextPolicy.objects.filter(slug__in=wanted, retired=False, current__isnull=False)
+    before = known.current.agents.all() if known and known.current else []
+    given = {agent.policy_id for agent in before if agent.policy_id}
     if not user.has_perm(EDITS_POLICIES):
-        before = known.current.agents.all() if known and known.current else []
-        usable = usable.filter(pk__in=[agent.policy_id for agent in before if agent.policy_id])
+        usable = usable.filter(pk__in=given)
     found = {row.slug: row for row in usable.select_related("current")}
     for place, agent in enumerate(draft.agents):
         if agent.policy and agent.policy not in found:
             raise InvalidTeam(
-                f"The policy “{agent.policy[:60]}” cannot be given to an agent: it does not exist,"
-                " or only an administrator gives it.",
+                gettext_noop(
+                    "The policy “{policy}” cannot be assigned to an agent: it does not exist, "
+                    "or only an administrator can assign it."
+                ),
                 param=f"agents.{place}.policy",
+                policy=agent.policy[:60],
+            )
+        policy = found.get(agent.policy)
+        if policy and policy.pk not in given and waits_for_another(policy, by=user, shared=shared):
+            raise InvalidTeam(
+                gettext_noop(
+                    "Policy changes need two people here. You wrote the published version of "
+                    "the policy “{policy}”, so ask another administrator to assign it to the "
+                    "agent."
+                ),
+                param=f"agents.{place}.policy",
+                policy=policy,
             )
     return found
+
+
+def waits_for_another(policy: ContextPolicy, *, by: User, shared: bool) -> bool:
+    """Return True if a person needs approval to give a policy to agents of a team."""
+    version = policy.current
+    return version is not None and two_persons.is_needed(
+        values=version.values,
+        locks=version.locks,
+        before=None,
+        levels={two_persons.SHARED if shared else two_persons.OTHER},
+        author=version.created_by_id,
+        by=by.pk,
+    )

@@ -1,4 +1,7 @@
-"""Signals for developers, sent after the commit; a receiver that fails undoes nothing."""
+"""Signals for developers, sent after commit.
+
+A failing receiver has no effect on the transaction.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,13 +10,13 @@ from typing import Any
 from django.db import transaction
 from django.dispatch import Signal
 
-# With `chat_id` and `message`, a `contextpolicy.engine.team.TeamMessage`.
+# Arguments: `chat_id` and `message`, a `contextpolicy.engine.team.TeamMessage`.
 message_added = Signal()
-# With `chat_id` and `task`, the text as it is stored; None: there is none any more.
+# Arguments: `chat_id` and `task`, the stored text, or None without a task.
 task_changed = Signal()
 
 
 def tell(signal: Signal, **told: Any) -> None:
-    """Send the signal when this transaction has committed; failures are logged by Django."""
+    """Send the signal after this transaction commits. Django logs failing receivers."""
     send: Callable[[], Any] = partial(signal.send_robust, sender=None, **told)
     transaction.on_commit(send, robust=True)

@@ -1,8 +1,7 @@
-"""Snapshots of a team's chat: written, read back, and the chat cleared.
+"""Snapshots of a team's chat: export, import, and clearing the chat.
 
-A snapshot is {messages, teamTask, timestamp, version}. Reading one and clearing never delete: both
-open a branch without messages, and what was said stays on the branch before, for its reader and
-the audit.
+A snapshot is {messages, teamTask, timestamp, version}. Import and clearing delete nothing: both
+open an empty branch, and earlier messages stay on the previous branch for readers and the audit.
 """
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.actions.branching import open_empty_branch
 from chats.compaction import cap
@@ -25,23 +25,23 @@ from contextpolicy.engine import names, team_state
 from contextpolicy.engine.team import TeamMessage, byte_count
 from contextpolicy.engine.tokens import TokenCounter
 
-# Rows that are read or written at once.
+# Rows per batch.
 PAGE = 500
-# What a snapshot takes, so that it can be read again whatever its words turn into as JSON.
+# Limits that allow every snapshot to be imported again, whatever its size as JSON.
 MOST_MESSAGES = 40_000
 MOST_BYTES = 5 * 1024 * 1024
-# An id of a message as another program called it, in characters.
+# Maximum characters of a message id in a snapshot.
 LONGEST_ID = 100
 
 
 class SnapshotTooLarge(Refusal):
-    """The chat has more words, or messages, than a snapshot takes."""
+    """The chat has more text or messages than a snapshot may contain."""
 
     code = "snapshot_too_large"
     status = 409
-    sentence = (
-        "A snapshot takes {messages:,} messages and {bytes:,} bytes of words; this chat has more."
-        " Read its messages page by page."
+    sentence = gettext_noop(
+        "A snapshot can have up to {messages:,} messages and {bytes:,} bytes of text. This chat has"
+        " more. Read its messages page by page."
     )
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class SnapshotTooLarge(Refusal):
 
 
 class SnapshotRefused(Refusal):
-    """The snapshot is of another version, or a part of it is malformed; nothing was changed."""
+    """The snapshot has another version or is malformed; nothing was changed."""
 
     code = "invalid_snapshot"
     status = 422
-    sentence = "Invalid snapshot format"
+    sentence = gettext_noop("Invalid snapshot format")
     param = "snapshot"
 
 
 def export(*, chat: Chat, now: datetime) -> dict[str, object]:
-    """Return the chat's messages and task as a snapshot; of an erased message the words are empty.
+    """Return the chat's messages and task as a snapshot; erased messages have an empty text.
 
-    Messages that wait for their turn are not in it. Raises `SnapshotTooLarge`.
+    Queued messages are not included. Raises `SnapshotTooLarge`.
     """
     branch = open_branch(chat)
     if branch.last_seq > MOST_MESSAGES:
@@ -83,10 +83,10 @@ def export(*, chat: Chat, now: datetime) -> dict[str, object]:
 
 
 def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now: datetime) -> Chat:
-    """Replace what the team sees by a snapshot; the next id follows its highest `msg-N`.
+    """Replace the team's view by a snapshot; the next id follows its highest `msg-N`.
 
-    Tells of the task, not of each message. Raises `SnapshotRefused`, `ChatFull`,
-    `TooManyBranches`, `PolicyRefused`, and what `conversation.check_words` raises.
+    Sends the signal of the task, not of each message. Raises `SnapshotRefused`, `ChatFull`,
+    `TooManyBranches`, `PolicyRefused`, and the errors of `conversation.check_words`.
     """
     try:
         said, task = team_state.read_snapshot(snapshot)
@@ -124,7 +124,7 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
 
 
 def written(said: Sequence[TeamMessage], *, counter: TokenCounter, now: datetime) -> list[Message]:
-    """Return rows for messages, not stored yet and without a place, counted before any lock."""
+    """Return unsaved rows for messages, without a position. Tokens are counted before any lock."""
     rows = []
     for message in said:
         row = messages.spoken(message)
@@ -148,7 +148,7 @@ def store(rows: Sequence[Message], *, chat: Chat, branch: Branch, now: datetime)
 
 @transaction.atomic
 def clear(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Begin again at `msg-1`, without messages and task; always tells of the task.
+    """Restart at `msg-1` without messages and task, and always send the task's signal.
 
     Raises `TooManyBranches`.
     """

@@ -1,1 +1,1 @@
-"""The way of a message: accepted, claimed, replied to, written down, recovered."""
+"""The life of a turn: accept, claim, call the model, store the reply, recover."""

@@ -1,4 +1,4 @@
-"""Makes a model call that nobody watches: given up when nobody wants it, or it takes too long."""
+"""Background model calls, cancelled on timeout or when the result has no more use."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns.steps import Ending
 
-# In seconds: how soon a call is given up.
+# How often to check for cancellation, in seconds.
 LOOK_EVERY = 0.1
 
 
@@ -25,9 +25,10 @@ async def hear(
     seconds: float,
     is_wanted: Callable[[], Awaitable[bool]],
 ) -> tuple[ReplyCollector, Ending]:
-    """Make the call, look again and again whether it is wanted; return the reply and how it ended.
+    """Make the call and return the reply with its ending.
 
-    What breaks in the adapter unforeseen is raised.
+    The call is cancelled as soon as `is_wanted` returns False. Unexpected errors of the adapter
+    propagate.
     """
     provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     reply = ReplyCollector()

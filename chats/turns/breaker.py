@@ -1,7 +1,7 @@
-"""The breaker of a provider account: a refused key is not tried again and again.
+"""Circuit breaker of a provider account: a rejected API key is not retried.
 
-While it is open, it refuses new turns with its reason; it closes by itself after a while, or at
-once when an operator saves the account.
+An open breaker refuses new turns with its reason. It closes after `BREAKER_SECONDS`, or as soon as
+an operator saves the account.
 """
 
 from datetime import datetime, timedelta
@@ -9,21 +9,26 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop
 
 from chats.models import ProviderAccount
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# The failures after which every further call would fail as well, until an operator acts.
+# Failures that repeat on every call until an operator acts.
 REASONS = {
-    "provider_auth": "its provider refused the key, which an operator has to check",
+    "provider_auth": gettext_noop(
+        "its provider rejected the API key, which an operator has to check"
+    ),
 }
 
 
 def trip(*, model: ModelSpec | None, code: str, now: datetime) -> None:
-    """Pause the model's provider if the failure asks for it; call inside a transaction.
+    """Open the breaker of the model's provider if `code` requires it.
 
-    The first failure opens the breaker and is recorded in the ledger; later ones change nothing.
+    Call inside a transaction.
+
+    Only the failure that opens the breaker is recorded in the ledger.
     """
     if code not in REASONS or model is None:
         return

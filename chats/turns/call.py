@@ -1,4 +1,4 @@
-"""One model call: reads its stream, keeps the reply, and sends it on."""
+"""One model call: reads the stream, collects the reply and forwards it."""
 
 import asyncio
 import uuid
@@ -21,7 +21,7 @@ FINISHES: dict[str, str] = {
 
 
 class ModelCall(ReplyCollector):
-    """The reply of one model call, with its receipt and the results of its tool calls."""
+    """The reply of one model call, with its receipt and tool results."""
 
     def __init__(
         self,
@@ -34,20 +34,20 @@ class ModelCall(ReplyCollector):
         super().__init__(say=say, clock=clock, folds_thoughts=folds_thoughts)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
-        # In the words of the message; who interrupts the call says how it ended.
+        # A `Message.Finish` value. Code that interrupts the call sets it.
         self.finish: str = Message.Finish.INCOMPLETE
 
     @property
     def is_useful(self) -> bool:
-        """True if the reply counts.
+        """True if the reply has text or tool calls, or reached the length limit.
 
-        It does with text or tool calls, also if it failed after that, and when it is full.
+        A reply that failed after its first text is useful too.
         """
         return self.has_text or bool(self.asked) or self.is_full
 
     @property
     def requests(self) -> dict[int, ToolCallPart]:
-        """The tool calls, by their place."""
+        """The tool calls by index."""
         return {index: asking.part(by=self.origin) for index, asking in self.asked.items()}
 
     async def listen(
@@ -58,9 +58,9 @@ class ModelCall(ReplyCollector):
         interrupted: asyncio.Event,
         seconds: float | None = None,
     ) -> None:
-        """Read the stream to its end, or until interrupted, which cancels the call upstream.
+        """Read the stream until it ends or `interrupted` is set, which cancels the request.
 
-        After `seconds`, if they are given, the call counts as timed out.
+        After `seconds`, if given, the call fails with `provider_timeout`.
         """
         hearing = asyncio.create_task(self.hear_all(provider, request))
         ending = asyncio.create_task(interrupted.wait())
@@ -75,7 +75,7 @@ class ModelCall(ReplyCollector):
             raise error
 
     def parts(self) -> list[dict[str, str]]:
-        """Return the reply as a message's parts: reasoning, text, calls, their results."""
+        """Return the reply as message parts: reasoning, text, tool calls, tool results."""
         found = []
         if self.reasoning.length:
             found.append({"type": "reasoning", "text": str(self.reasoning)})

@@ -1,7 +1,7 @@
-"""Tells the strategy of a policy that a turn is complete, if it wants to hear of turns.
+"""Notifies a policy's strategy that a turn is complete, if the strategy has an `after_turn` hook.
 
-It runs in the background, after the end was committed. Nothing waits for it, it may be missed when
-the broker is away, and its failure changes nothing.
+Runs in the background after the commit. A lost broker message skips it, and a failure changes
+nothing.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
-    """Tell the turn's strategy of its end, with the newest messages that a prompt could hold."""
+    """Call the strategy's hook with the newest messages that a prompt could hold."""
     turns = Turn.objects.select_related("branch", "effective_policy", "model", "reply")
     turn = turns.filter(pk=turn_id).first()
     if turn is None or turn.reply is None or turn.effective_policy is None:
@@ -36,7 +36,7 @@ def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
 def messages_of(
     turn: Turn, *, reply: Message, values: PolicyValues, counter: TokenCounter
 ) -> tuple[engine.Message, ...]:
-    """Return the messages up to the reply, ascending, at most as many as the window holds."""
+    """Return messages up to and including the reply, ascending, at most a full context window."""
     model = turn.model
     limit = prompt_limit(values, model_window=model.window if model else None)
     loaded = history.load(

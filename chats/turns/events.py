@@ -1,4 +1,4 @@
-"""Records of a turn that begins, for the ledger."""
+"""Ledger events for turns that start."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,9 +17,9 @@ def started_event(
     message: Message | None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record an accepted turn in the ledger: ids and sizes, never the text.
+    """Record `turn.started` in the ledger: ids and sizes, never the text.
 
-    `more`: what else the door tells.
+    `more` holds additional fields of the caller.
     """
     data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name, **(more or {})}
     if message is not None:

@@ -1,9 +1,9 @@
-"""Preferences that a model proposes: it reads what a person said once their chat rests.
+"""Inferred preferences: a model reads an idle chat and suggests preferences of its owner.
 
-One short call in the background under the policy's light model, bounded in messages, tokens, time
-and number: no reply waits for it. The claim, the receipt and the ledger row that commits to it are
-written before the call; what is kept, and how far was read, in one transaction after it. A call
-that the server refuses is not made again; one whose worker died is made once more.
+One short background call to the policy's summary model, limited in messages, tokens, time and calls
+a day. The claim, the receipt and its ledger entry are written before the call. The suggestions and
+the reading position are written in one transaction after it. A call that the provider rejects is
+not repeated; a call whose worker died is repeated once.
 """
 
 import logging
@@ -47,20 +47,20 @@ from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
-# Of one call: messages of the person, tokens, seconds; and what its answer may have.
+# Limits of one call: user messages, prompt tokens, seconds and output tokens.
 MOST_MESSAGES = 16
 MOST_TOKENS = 12_000
 SECONDS = 60.0
 MOST_WRITTEN = 1_500
-# Of a person in a day of UTC.
+# Per person and UTC day.
 CALLS_A_DAY = 20
-# Messages that are passed over in one transaction.
+# Pages of messages that one transaction may skip.
 PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingCall:
-    """A booked call about what a person said in a chat, up to a message."""
+    """A recorded call that reads a person's messages in a chat, up to the message number `to`."""
 
     reading: PreferenceReading
     to: int
@@ -77,9 +77,9 @@ def read_chat(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Have the light model propose preferences of what a chat's owner said since it last read.
+    """Ask the summary model to suggest preferences from the owner's unread messages of a chat.
 
-    `is_closing` tells that this process ends.
+    `is_closing` returns True when this process shuts down.
     """
     with alone:
         call = prepare(chat_id, counter=counter, now=clock())
@@ -96,7 +96,10 @@ def read_chat(
 
 @transaction.atomic
 def prepare(chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> ReadingCall | None:
-    """Claim the chat, compose and book the call under its lock; None if none is to be made."""
+    """Claim the chat, compose the call and record it under the chat's lock.
+
+    None: no call is needed.
+    """
     try:
         chat = locking.locked_chat(chat_id)
     except Chat.DoesNotExist:
@@ -151,12 +154,14 @@ def prepare(chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> Read
 
 
 def may_read(chat: Chat, *, settings: MemorySettings) -> bool:
-    """Tell whether a chat may be read: its owner agreed, and it is not closed to that."""
+    """Return True if the owner agreed to inference and the chat allows it."""
     return chat.deleted_at is None and preferences.is_inferring(settings) and remembers(chat)
 
 
 def asked_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
-    """Return the light model of a chat's policy, if that lets it propose preferences."""
+    """Return the summary model of a chat's policy, or None if the policy does not allow
+    inference.
+    """
     try:
         choice = model_choice.choose(chat=chat)
         values = choice.values
@@ -172,19 +177,19 @@ def asked_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
 
 
 def spent(settings: MemorySettings, *, now: datetime) -> int:
-    """Return how many calls were made for a person today."""
+    """Return the number of calls made for a person today."""
     return settings.inferred_calls if settings.inferred_on == now.astimezone(UTC).date() else 0
 
 
 def spend(settings: MemorySettings, *, now: datetime) -> None:
-    """Count a call of a locked person."""
+    """Count one call. The caller has locked the settings row."""
     settings.inferred_calls = spent(settings, now=now) + 1
     settings.inferred_on = now.astimezone(UTC).date()
     settings.save(update_fields=["inferred_calls", "inferred_on"])
 
 
 def next_day(now: datetime) -> datetime:
-    """Return the beginning of the next day of UTC."""
+    """Return the start of the next UTC day."""
     day = now.astimezone(UTC).date() + timedelta(days=1)
     return datetime.combine(day, time(), tzinfo=UTC)
 
@@ -198,9 +203,9 @@ def composed(
     model: ModelSpec,
     counter: TokenCounter,
 ) -> tuple[SidePrompt | None, list[Message], int]:
-    """Compose the next call: the prompt, the person's messages, how far it reads.
+    """Compose the next call: the prompt, the person's messages and the new reading position.
 
-    Without anything to read the prompt is None.
+    The prompt is None if there is nothing to read.
     """
     branch = shown_branch(chat)
     to = row.read_to
@@ -214,23 +219,24 @@ def composed(
             prompt = compose(said, branch=branch, choice=choice, model=model, counter=counter)
             if prompt is not None:
                 return prompt, said, to
-            # The next call, which is due at once, reads what does not fit; what fits into none is
-            # passed over.
+            # Messages that do not fit are left to the next call, which is due at once. A message
+            # that fits into no call is skipped.
             last = said.pop()
             to = last.accepted - 1 if said else last.accepted
     return None, [], to
 
 
 def shown_branch(chat: Chat) -> Branch:
-    """Return the branch that people look at, with its chat."""
+    """Return the chat's active branch, with the chat."""
     branches = Branch.objects.select_related("parent", "chat")
     return branches.get(chat=chat, chat__active_branch=F("pk"))
 
 
 def unread(branch: Branch, *, after: int, since: datetime | None) -> QuerySet[Message]:
-    """Return the messages on a branch's path that its owner said since they agreed, in order.
+    """Return the owner's messages since they agreed to inference, in order of acceptance.
 
-    Not those of others in a team, of programs, of imported chats, nor what is kept from prompts.
+    Messages of other team members, of API clients and of imports are left out, as are excluded and
+    erased ones.
     """
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1).filter(
         turn__client__isnull=True,
@@ -246,7 +252,7 @@ def unread(branch: Branch, *, after: int, since: datetime | None) -> QuerySet[Me
 
 
 def replies_beside(said: Sequence[Message], *, branch: Branch) -> list[Message]:
-    """Return the replies before and between messages."""
+    """Return the replies directly before and between the given messages."""
     after, before = (said[0].seq or 1) - 2, said[-1].seq or 1
     rows = history.on_path(branch, after=max(after, 0), before=before)
     rows = rows.filter(role=Message.Role.ASSISTANT, excluded=False, erased_at=None)
@@ -262,7 +268,7 @@ def compose(
     model: ModelSpec,
     counter: TokenCounter,
 ) -> SidePrompt | None:
-    """Compose the call about some messages; None if it would be over a limit."""
+    """Compose the call for some messages. None if it would exceed a limit."""
     rows = sorted([*said, *replies_beside(said, branch=branch)], key=lambda row: row.seq or 0)
     read = history.load_all(rows, counter=counter)
     system = WireMessage("system", inferred.INSTRUCTIONS)
@@ -273,7 +279,7 @@ def compose(
     ours = in_our_count(max(limit, 1), calibration=factor)
     if own + rest > ours:
         return None
-    # The frame around the messages counts with the newest of them.
+    # The frame around the messages counts towards the newest one.
     sizes = [min(message.tokens, rest // len(read)) for message in read[:-1]]
     sizes.append(rest - sum(sizes))
     return SidePrompt(
@@ -300,14 +306,14 @@ def compose(
 
 
 def next_call(turn: Turn) -> int:
-    """Return the number of the turn's next call for preferences."""
+    """Return the number of the turn's next inference call."""
     rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
     last: int | None = rows.aggregate(last=Max("call"))["last"]
     return Receipt.INFERRING if last is None else last + 1
 
 
 async def answer(call: ReadingCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
-    """Make the call; return the text, empty if there is none whole, and how the call ended."""
+    """Make the call. Return its text, empty unless the reply is complete, and its ending."""
 
     async def is_wanted() -> bool:
         return not is_closing()
@@ -321,7 +327,7 @@ async def answer(call: ReadingCall, is_closing: Callable[[], bool]) -> tuple[str
 
 @transaction.atomic
 def finish(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> None:
-    """Keep what was proposed, and how far was read; nothing if the claim was lost meanwhile."""
+    """Store the suggestions and the reading position. Does nothing if the claim was lost."""
     try:
         chat = locking.locked_chat(call.reading.chat_id)
     except Chat.DoesNotExist:
@@ -348,9 +354,9 @@ def finish(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> No
 
 
 def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
-    """Keep what may be kept of an answer, and tell the ledger how many were proposed and refused.
+    """Store acceptable suggestions and record the numbers suggested and rejected.
 
-    What was withdrawn during the call is no evidence; the numbers of the others stay.
+    If any of the messages was excluded or erased during the call, its suggestions are dropped.
     """
     there = Message.objects.filter(pk__in=call.messages).select_related("branch")
     by_id = {row.pk: row for row in there}
@@ -374,7 +380,7 @@ def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
 
 
 def may_pass(ending: Ending) -> bool:
-    """Tell whether the same call may succeed later; what a server refuses once it refuses again."""
+    """Return True if a retry may succeed. A request that the provider rejected is never retried."""
     if ending.finish == Message.Finish.STOPPED:
         return True
     passing = {"provider_unavailable", "provider_rate_limited", "provider_timeout"}
@@ -382,7 +388,7 @@ def may_pass(ending: Ending) -> bool:
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the calls of workers that ended, and have chats read that rest; return how many."""
+    """Close the calls of dead workers and enqueue reading of idle chats. Return their number."""
     from_dead = PreferenceReading.objects.filter(
         leases.ended(), receipt__outcome=Receipt.Outcome.OPEN
     )
@@ -393,7 +399,7 @@ def sweep(*, now: datetime) -> int:
 
 
 def close_lost(receipts: Sequence[uuid.UUID | None], *, now: datetime) -> None:
-    """Close those of the calls that are still open: the worker that made them is gone."""
+    """Mark the calls that are still open as lost. Their workers have died."""
     made = [pk for pk in receipts if pk is not None]
     still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
     still.update(outcome=Receipt.Outcome.LOST, finished_at=now)

@@ -1,7 +1,7 @@
-"""Lanes: the replies of an independent team that are written at the same time.
+"""Lanes: replies of an independent team that are written in parallel.
 
-All of a round's lanes see the chat up to the same message. Each stores its words only when those
-before it are over, so that they stand in the order in which their agents were named.
+All lanes of a round see the chat up to the same message. A lane stores its reply only after all
+earlier lanes have ended, so the replies keep the order in which the agents were named.
 """
 
 from django.db.models import QuerySet
@@ -11,32 +11,35 @@ from chats.models.turns import UNFINISHED
 
 
 def unfinished(made: Round) -> QuerySet[Turn]:
-    """Return the lanes of a round that are not over."""
+    """Return the unfinished lanes of a round."""
     return Turn.objects.filter(round=made, lane__gt=0, status__in=UNFINISHED)
 
 
 def unbegun(made: Round) -> list[Turn]:
-    """Return the lanes of a round, in order, if nobody has begun any of them; else nothing."""
+    """Return the lanes of a round in order, or an empty list if any of them has started."""
     lanes = list(Turn.objects.filter(round=made, lane__gt=0).order_by("lane"))
     has_begun = any(lane.status != Turn.Status.QUEUED or lane.attempt for lane in lanes)
     return [] if has_begun else lanes
 
 
 def late(made: Round, *, but: Turn | None) -> list[Turn]:
-    """Return the lanes of a round that nobody has begun yet, apart from one, locked."""
+    """Return the lanes of a round that have not started, except `but`. Locks the rows."""
     queued = unfinished(made).filter(status=Turn.Status.QUEUED, attempt=0)
     queued = queued.exclude(pk=but.pk) if but is not None else queued
     return list(queued.select_for_update(no_key=True).order_by("lane"))
 
 
 def seen_to(turn: Turn) -> int | None:
-    """Return the last message that the lanes of a turn's round may see; None before the first."""
+    """Return the number of the last message that the lanes may see.
+
+    None before the first lane starts.
+    """
     begun = Turn.objects.filter(round=turn.round_id, lane__gt=0, seen_to__isnull=False)
     return begun.values_list("seen_to", flat=True).first()
 
 
 def before(turn: Turn) -> list[str]:
-    """Return the states of the lanes before a turn's that are not over."""
+    """Return the statuses of the unfinished lanes before a turn's lane."""
     if not turn.lane:
         return []
     lanes = Turn.objects.filter(
@@ -46,12 +49,12 @@ def before(turn: Turn) -> list[str]:
 
 
 def has_failed(turn: Turn) -> bool:
-    """Tell whether another lane of a turn's round failed."""
+    """Return True if another lane of the turn's round failed."""
     failed = Turn.objects.filter(round=turn.round_id, lane__gt=0, status=Turn.Status.FAILED)
     return bool(turn.lane) and failed.exists()
 
 
 def has_replied(turn: Turn) -> bool:
-    """Tell whether another lane of a turn's round has said what it had to say."""
+    """Return True if another lane of the turn's round has completed."""
     done = Turn.objects.filter(round=turn.round_id, lane__gt=0, status=Turn.Status.COMPLETED)
     return bool(turn.lane) and done.exists()

@@ -1,8 +1,9 @@
-"""The lease of a turn: claim, renew, hand back. Every write of a worker carries its token.
+"""The lease of a turn: claim, renew, release.
 
-A claim makes a new random token, so a worker that was believed dead and comes back matches no row
-any more: its writes change nothing (fencing). Time is the database's, the one clock all workers
-share.
+Each write of a worker carries its token.
+
+A claim creates a new random token (fencing). The writes of a worker that was presumed dead match no
+row. All times come from the database, the one clock that all workers share.
 """
 
 import secrets
@@ -23,17 +24,19 @@ from speed.commits import unflushed
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on one turn."""
+    """A worker's claim on one turn."""
 
     turn_id: uuid.UUID
     token: str
 
 
 def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
-    """Take the turn; None if it is over, somebody holds it, or its branch is busy.
+    """Claim the turn.
 
-    `now` is only what people read as the starting time. Raises Django's IntegrityError when another
-    turn of the branch was claimed between this read and this write.
+    None if the turn has ended, another worker holds it, or its branch is busy.
+
+    `now` is only the displayed start time. Raises Django's IntegrityError if another turn of the
+    branch was claimed between this read and this write.
     """
     token = secrets.token_urlsafe(32)
     values = (Turn.Status.RUNNING, token, worker, False, now, None, "", "")
@@ -44,12 +47,12 @@ def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
 
 
 def held(lease: Lease) -> QuerySet[Turn]:
-    """Return the turn's row, as long as the lease holds; no row after that."""
+    """Return the turn's row while the lease holds, else an empty queryset."""
     return statements.held_row(lambda name: {"turn": lease.turn_id, "token": lease.token}[name])
 
 
 def write(lease: Lease, **values: Any) -> None:
-    """Update the turn, fenced. Raises `LeaseLost` when the turn is no longer this worker's."""
+    """Update the turn if the lease still holds. Raises `LeaseLost`."""
     if not statements.write_held(tuple(values)).run(values, turn=lease.turn_id, token=lease.token):
         raise LeaseLost(lease.turn_id)
 
@@ -69,9 +72,11 @@ def locked_turn(lease: Lease) -> Turn:
 
 
 def read_turn(lease: Lease) -> Turn:
-    """Return the turn with its branch, chat, model and message. Raises `LeaseLost`.
+    """Return the turn with its branch, chat, model and message.
 
-    It is locked if this transaction wrote it.
+    Raises `LeaseLost`.
+
+    The row is locked if this transaction wrote it.
     """
     turn = statements.TURN.first(turn=lease.turn_id)
     if turn is None:
@@ -80,7 +85,7 @@ def read_turn(lease: Lease) -> Turn:
 
 
 class Heartbeat(Enum):
-    """The state of a turn, as a heartbeat found it."""
+    """The state of a turn as seen by a heartbeat."""
 
     OURS = "ours"
     STOP = "stop"
@@ -89,7 +94,7 @@ class Heartbeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The text so far of a turn's step, since it last began anew."""
+    """The partial text of a turn's step since its last restart."""
 
     lease: Lease
     step: int
@@ -100,7 +105,7 @@ class Partial:
 
 @unflushed()
 def renew(*, leases: Sequence[Lease]) -> list[Heartbeat]:
-    """Extend each lease, and return the state of each turn. One that was lost is no error."""
+    """Extend each lease and return each turn's state. A lost lease raises no error."""
     span = length()
     return [
         Heartbeat.OURS
@@ -112,7 +117,7 @@ def renew(*, leases: Sequence[Lease]) -> list[Heartbeat]:
 
 @unflushed()
 def save(*, texts: Sequence[Partial]) -> list[Heartbeat]:
-    """Write each text so far, and return the state of each turn."""
+    """Save each partial text and return each turn's state."""
     return [
         Heartbeat.OURS
         if statements.SAVE_TEXT.run(
@@ -128,7 +133,7 @@ def save(*, texts: Sequence[Partial]) -> list[Heartbeat]:
 
 
 def standing(lease: Lease) -> Heartbeat:
-    """Return the state of a turn that a heartbeat did not write."""
+    """Return the state of a turn that a heartbeat could not update."""
     for (stop_requested_at,) in held(lease).values_list("stop_requested_at"):
         return Heartbeat.STOP if stop_requested_at else Heartbeat.OURS
     return Heartbeat.LOST

@@ -1,7 +1,7 @@
-"""The beginning of a turn in one go: claim it, compose its first prompt, book its first call.
+"""Opens a turn in one database call: claim it, compose its first prompt, record its call.
 
-Nearly every turn begins so, and each way between the loop and a database thread costs as much as
-the work there. Less simple beginnings are left to `turns.run`, which takes them step by step.
+Most turns start this way: each switch between the event loop and a database thread costs as much as
+the query. `turns.run` handles the remaining cases step by step.
 """
 
 import uuid
@@ -11,6 +11,7 @@ from datetime import datetime
 from chats.ground.leases import LeaseLost
 from chats.models import Turn
 from chats.prompt import composition
+from chats.prompt.tail import TailDue
 from chats.turns import steps
 from chats.turns.lease import Lease
 from contextpolicy.engine.tokens import TokenCounter
@@ -18,24 +19,34 @@ from contextpolicy.engine.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A claimed turn with its open step, and the booked call if it came that far."""
+    """A claimed turn with its open step.
+
+    `prompt` and `receipt_id` are set if a call was recorded. `due`: parts of the tail to build
+    before the first prompt.
+    """
 
     lease: Lease
     turn: Turn
     prompt: composition.Prompt | None = None
     receipt_id: uuid.UUID | None = None
+    due: TailDue | None = None
 
 
 def open_turn(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> Opening | None:
-    """Claim the turn and prepare it as far as is simple; None if another worker has it."""
+    """Claim the turn and prepare its first call if possible.
+
+    None if another worker holds the turn.
+    """
     begun = steps.begin(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:
         return None
     lease, turn = begun
     try:
         prompt = composition.compose(turn=turn, counter=counter, branch=turn.branch)
+        if isinstance(prompt, TailDue):
+            return Opening(lease, turn, due=prompt)
         if not isinstance(prompt, composition.Prompt) or prompt.need.action == "swap":
             return Opening(lease, turn)
         receipt_id = steps.book_call(
@@ -44,8 +55,8 @@ def open_turn(
     except LeaseLost:
         return None
     except Exception:  # noqa: BLE001  # nothing is swallowed: `turns.run` composes again
-        # `turns.run` meets the error again, and handles it. Raised from here, a broken connection
-        # would have the claim tried again, which this worker already holds, and the chat would hear
-        # of an unforeseen error only after the lease has run out.
+        # `turns.run` meets the error again and handles it. Raised from here, a connection error
+        # would retry the claim, which this worker already holds. The chat would then see the error
+        # only after the lease expires.
         return Opening(lease, turn)
     return Opening(lease, turn, prompt, receipt_id)

@@ -1,4 +1,7 @@
-"""Learns a model's smaller window from overflows; it is stored, shown, and can be reset."""
+"""Learns a smaller context window of a model from overflow errors.
+
+Operators can see and reset it.
+"""
 
 from datetime import datetime
 
@@ -10,14 +13,14 @@ from chats.turns.call import ModelCall
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# An error below this is not about a model's window, or about one that no policy works with: to
-# remember it would close every chat of the model.
+# A smaller limit is not about the model's window, or no policy works with it. Storing it would
+# block every chat of the model.
 SMALLEST_WINDOW = 4_000
 
 
 @transaction.atomic
 def learn(*, model_id: int, limit: int, now: datetime) -> bool:
-    """Remember that the model takes at most `limit` tokens; return False if that is nothing new."""
+    """Store that the model accepts at most `limit` tokens. Return False if that changes nothing."""
     model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
     if model is None or limit < SMALLEST_WINDOW:
         return False
@@ -32,7 +35,7 @@ def learn(*, model_id: int, limit: int, now: datetime) -> bool:
 
 @transaction.atomic
 def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
-    """Use the model's own window again; without a learned one nothing changes."""
+    """Remove the learned window. Does nothing if there is none."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.learned_window is None:
         return model
@@ -44,9 +47,9 @@ def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
 
 
 def overflow_of(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
-    """Return the overflow that a call met: an error, or a bill above the model's window.
+    """Return a call's overflow: the provider's error, or billed input above the model's window.
 
-    Some servers cut a prompt that is too long and reply to the rest of it.
+    Some servers truncate a prompt that is too long and reply to the rest.
     """
     if call.error is not None:
         is_overflow = call.error.code == "context_overflow" and not call.is_useful
@@ -61,8 +64,8 @@ def overflow_of(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | 
 def taught(prompt: composition.Prompt, overflow: ProviderError) -> int:
     """Return the window that would have prevented an overflow, in tokens.
 
-    It is the one that the error names, unless our estimate of the prompt was already below it: then
-    the estimate is too low for this model, and the window has to make up for that.
+    This is the limit named in the error. If our estimate of the prompt was already below it, the
+    estimate is too low for this model, and a smaller window compensates for that.
     """
     if overflow.limit and estimate(prompt) + prompt.reserve > overflow.limit:
         return overflow.limit
@@ -70,10 +73,10 @@ def taught(prompt: composition.Prompt, overflow: ProviderError) -> int:
 
 
 def shrunk(prompt: composition.Prompt, error: ProviderError) -> int:
-    """Return a smaller window after an overflow, in tokens, reserve included.
+    """Return a smaller window after an overflow, in tokens, including the reserve.
 
-    The numbers of the error were counted by the provider and may differ from our estimate, so their
-    ratio counts. A tenth is taken off, for the same reason.
+    The provider's token counts may differ from our estimate, so only their ratio is used, less a
+    margin of 10%.
     """
     room = min(prompt.prompt_limit, estimate(prompt))
     if error.limit and error.actual:
@@ -82,5 +85,5 @@ def shrunk(prompt: composition.Prompt, error: ProviderError) -> int:
 
 
 def estimate(prompt: composition.Prompt) -> int:
-    """Return the prompt's size in the provider's tokens, in which windows and limits are given."""
+    """Return the prompt size in the provider's tokens, the unit of windows and limits."""
     return int(prompt.prompt_tokens * prompt.calibration)

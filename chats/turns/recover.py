@@ -1,6 +1,6 @@
-"""The sweep: takes up again what a dead worker or a lost broker message left behind.
+"""The sweep: resumes work after a worker died or a broker message was lost.
 
-Idempotent and safe to run twice at once: each step is one conditional UPDATE.
+Idempotent and safe to run concurrently: each step is one conditional UPDATE.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from chats import shipping
 from chats.checkpoints import upkeep
@@ -21,6 +22,7 @@ from chats.record import (
     ageing,
     holds,
     imports,
+    kept_texts,
     locking,
     notices,
     outbox,
@@ -35,24 +37,17 @@ from contextpolicy import ledger, verification
 
 ERASED_AT_ONCE = 20
 LOST_CODE = "worker_lost"
-LOST_SENTENCE = (
-    "The reply was begun {losses} times and each time its worker ended before it was written."
-    " Your message is saved. Try again; if it happens again, tell an operator."
+LOST_SENTENCE = gettext_noop(
+    "The reply was started {losses} times, and each time its worker stopped before the end, often "
+    "for lack of memory. Your message is saved. Try again. If it happens again, tell an operator."
 )
 
 
 def sweep(*, now: datetime) -> int:
-    """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
+    """Run all steps of the sweep and return the number of items handled.
 
-    Each step is independent: one that fails is noted, and the others are done.
-
-    SQLite's log is emptied after erasures.
-    Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
-    are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
-    are erased, retention, signing and verifying of the ledger are begun when they are due, counts
-    of chats that a policy would change and imports are gone on with, the ledger is counted and
-    shipped, webhooks are told what waits for them, and calls of gateways that ended are told as
-    lost.
+    The steps are independent: a step that fails is recorded as a `SkippedRow` and the others run.
+    Errors that may pass, such as a lost connection, propagate. `STEPS` lists the steps.
     """
     done = 0
     for name, step in STEPS.items():
@@ -66,9 +61,9 @@ def sweep(*, now: datetime) -> int:
 
 
 def take_over(*, now: datetime, worker: str) -> int:
-    """Free at once what workers held that have ended; their names begin with `worker`.
+    """Release at once everything held by dead workers whose names start with `worker`.
 
-    Returns how many turns were freed. Their summaries are closed and asked for again.
+    Returns the number of released turns. Their summaries are closed and requested again.
     """
     released = release_expired(now=now, worker=worker)
     if claims.expire(worker=worker):
@@ -79,7 +74,7 @@ def take_over(*, now: datetime, worker: str) -> int:
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:
-    """Take turns from workers that stopped renewing; at once from those of a given name."""
+    """Release turns with an expired lease, or all turns of the named worker."""
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
     ended = Q(worker__startswith=worker) if worker else leases.ended()
     gone = gone.filter(ended)
@@ -96,9 +91,9 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
 
 
 def release(turn: Turn, *, now: datetime) -> int:
-    """Put one lost turn back into the queue, or fail it after too many losses."""
+    """Requeue one lost turn, or fail it after `MAX_ATTEMPTS` losses."""
     if turn.round_id is not None:
-        # As who accepts a message does: one at a time decides who follows.
+        # Serialises with accepting a message: only one transaction decides which turn follows.
         locking.chat_of(turn.pk)
     mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
     losses = turn.losses + 1
@@ -132,21 +127,21 @@ def release(turn: Turn, *, now: datetime) -> int:
     if not requeued:
         end_lost(turn, status=str(changes["status"]), now=now)
     if requeued and turn.lane:
-        # Others of its round may stand before it, and hold nobody up.
+        # Its lane may come after other lanes, and blocks none of them.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
     return 1
 
 
 def end_lost(turn: Turn, *, status: str, now: datetime) -> None:
-    """Do for a turn that ended without its worker what its worker would have done."""
+    """Run the steps at a turn's end that its worker missed."""
     notices.end_stream(turn.pk)
     if turn.round_id is not None:
         rounds.turn_ended(turn, status=status, reply=None, usage={}, now=now)
 
 
 def enqueue_verifications(*, now: datetime) -> int:
-    """Send tasks again for verifications of the ledger that nobody began."""
+    """Enqueue overdue verifications of the ledger again."""
     found = verification.overdue(now=now, age=timedelta(seconds=settings.REQUEUE_AFTER))
     for number in found:
         queue.enqueue(queue.VERIFY_LEDGER, verification_id=number)
@@ -154,9 +149,9 @@ def enqueue_verifications(*, now: datetime) -> int:
 
 
 def enqueue_erasures(*, now: datetime) -> int:
-    """Send tasks for what is to be erased by now: chats, and what a legal hold kept waiting.
+    """Enqueue erasures that are due: expired chats, and erasures that a legal hold delayed.
 
-    A few of each; the next sweep sends more.
+    At most `ERASED_AT_ONCE` of each; the next sweep continues.
     """
     found = expired(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for chat_id in found:
@@ -167,15 +162,23 @@ def enqueue_erasures(*, now: datetime) -> int:
     return len(found) + len(wished)
 
 
+def erase_kept_texts(*, now: datetime) -> int:
+    """Erase texts that were kept under legal holds which have ended; return how many."""
+    erased = kept_texts.erase_due(now=now)
+    if erased:
+        clearing.truncate_log()
+    return erased
+
+
 def enqueue_overdue() -> int:
-    """Send tasks again for turns that no worker fetched: their broker message may be lost."""
+    """Enqueue queued turns again that no worker fetched. Their broker message may be lost."""
     found = statements.OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
     for (turn_id,) in found:
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
     return len(found)
 
 
-# The steps of the sweep by name, as operators are told of one that fails.
+# The steps by name. Operators see the name of a step that failed.
 STEPS: dict[str, Callable[[datetime], int]] = {
     "lost replies": lambda now: release_expired(now=now),
     "waiting replies": lambda _now: enqueue_overdue(),
@@ -188,6 +191,7 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "embeddings": lambda _now: embedding.enqueue_due(),
     "verification": lambda now: enqueue_verifications(now=now),
     "erasures": lambda now: enqueue_erasures(now=now),
+    "kept texts": lambda now: erase_kept_texts(now=now),
     "retention": lambda now: ageing.enqueue_due(now=now),
     "policy counts and evaluations": lambda now: simulations.enqueue_due(now=now),
     "imports": lambda now: imports.enqueue_due(now=now),

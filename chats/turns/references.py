@@ -1,8 +1,8 @@
-"""Looks up what helps to answer a turn's question, before its first prompt and never for long.
+"""Retrieves context for a turn's question before its first prompt, within a time limit.
 
-The search runs aside, so that a slow one takes no database thread from other replies. A reply waits
-for it no longer than `REFERENCES_SECONDS`. After several embedding calls in a row that failed or
-took too long, questions are looked up by words alone for a while.
+The search runs in a separate thread, so a slow one blocks no other reply. A reply waits at most
+`REFERENCES_SECONDS`. After several failed or late embedding calls in a row, searches use keywords
+only for a while.
 """
 
 import asyncio
@@ -25,17 +25,19 @@ from chats.memory import meaning, references
 from chats.memory.meaning import Look
 from chats.memory.recall import without_speakers
 from chats.memory.references import ChosenReferences
-from chats.models import Chat, Message, Turn, TurnReference
+from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import composition
+from chats.record.history import on_path
 from chats.turns.lease import Lease, locked_turn, write
+from contextpolicy.engine.markers import strip_markers
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
-# Reasons why a turn has no references; `chats.web.reasons` has a sentence for each. `breaker` is in
-# older receipts only.
+# Reasons why a turn has no retrieved context; `chats.web.reasons` has a sentence for each.
+# `breaker` occurs only in old receipts.
 NOTES = ("none", "below_floor", "late", "breaker", "failed")
-# Of the time that a reply waits: until the question is a vector, and until vectors are compared.
+# Shares of the time limit: for embedding the question, and for comparing vectors.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
 BREAKER = LatenessBreaker()
 
@@ -48,17 +50,18 @@ async def look_up(
     aside: Callable[..., Awaitable[Any]],
     room: int | None = None,
     sent: frozenset[int] = frozenset(),
+    seq: int = 0,
 ) -> ChosenReferences:
-    """Return the references of a turn's question, or the reason why there are none.
+    """Return the retrieved context of a turn's question, or the reason why there is none.
 
-    `room` and `sent`: excerpts of the chat itself are wanted, see `prompt.tail.TailDue`. The
-    reasons: `late`, `failed`, and those of `memory.references.find`. Where vectors were to help and
-    could not, `by_words` says why.
+    `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailDue`. Reasons
+    are `late`, `failed` and those of `memory.references.find`. If vectors could not be used,
+    `by_words` has the reason.
     """
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
-            asked = await ask(turn, values=values, aside=aside, began=began)
+            asked = await ask(turn, values=values, aside=aside, began=began, seq=seq)
             found: ChosenReferences = await aside(
                 search,
                 turn=turn,
@@ -68,11 +71,12 @@ async def look_up(
                 began=began,
                 room=room,
                 sent=sent,
+                seq=seq,
             )
     except TimeoutError:
         return ChosenReferences(note="late")
     except Exception:
-        # A reply without references is better than none.
+        # A reply without retrieved context is better than no reply.
         logger.exception("references of turn %s", turn.pk)
         return ChosenReferences(note="failed")
     return found
@@ -85,7 +89,7 @@ async def look_for(
     aside: Callable[..., Awaitable[Any]],
     **given: Any,
 ) -> Look | None:
-    """Return the comparison by meaning for a text; None if it is not configured or not in time."""
+    """Return the vector search for a text. None if it is not configured or took too long."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
@@ -93,7 +97,7 @@ async def look_for(
     except TimeoutError:
         return None
     except Exception:
-        # A search by words is better than none.
+        # A keyword search is better than no search.
         logger.exception("the query of a search was not embedded")
         return None
     give_up = time.monotonic() + settings.REFERENCES_SECONDS
@@ -103,10 +107,17 @@ async def look_for(
 
 
 async def ask(
-    turn: Turn, *, values: PolicyValues, aside: Callable[..., Awaitable[Any]], began: float
+    turn: Turn,
+    *,
+    values: PolicyValues,
+    aside: Callable[..., Awaitable[Any]],
+    began: float,
+    seq: int = 0,
 ) -> QuestionVector:
-    """Return the question of a turn as a vector; it is empty if vectors are not compared."""
-    return await embed_text(question_of, values=values, aside=aside, began=began, turn=turn)
+    """Return the embedding of a turn's question. Empty if vectors are not used."""
+    return await embed_text(
+        question_of, values=values, aside=aside, began=began, turn=turn, seq=seq
+    )
 
 
 async def embed_text(
@@ -117,10 +128,12 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return a text as a vector; it is empty if vectors are not compared.
+    """Return the embedding of a text.
 
-    `read` queries the database with the `given` arguments and returns the text; it is called only
-    if an embedding model is configured.
+    Empty if vectors are not used.
+
+    `read` runs in a database thread with the `given` arguments and returns the text. It is called
+    only if an embedding model is configured.
     """
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
@@ -143,15 +156,29 @@ async def embed_text(
     return asked
 
 
-def question_of(*, turn: Turn) -> str:
-    """Return what is compared by meaning for a turn; empty where it has no question."""
-    question = turn.trigger
+def question_of(*, turn: Turn, seq: int = 0) -> str:
+    """Return the text of a turn that is embedded for the search.
+
+    Empty if the turn has no question.
+    """
+    branch = composition.read_branch(turn)
+    question = question_row(turn, branch=branch, seq=seq)
     if question is None:
         return ""
-    branch = composition.read_branch(turn)
-    return without_speakers(
-        branch.chat.owner_id, references.asked_with(question.text, seq=question.seq, branch=branch)
-    )
+    return without_speakers(branch.chat.owner_id, searched_text(question, branch=branch))
+
+
+def question_row(turn: Turn, *, branch: Branch, seq: int) -> Message | None:
+    """Return the message to answer: the one at `seq`, or the turn's trigger if `seq` is 0."""
+    if not seq:
+        return turn.trigger
+    return on_path(branch, after=seq - 1, before=seq + 1).first()
+
+
+def searched_text(question: Message, *, branch: Branch) -> str:
+    """Return the search text of a question, without team markers."""
+    text = strip_markers(question.text) if question.speaker else question.text
+    return references.asked_with(text, seq=question.seq, branch=branch)
 
 
 def search(
@@ -163,12 +190,13 @@ def search(
     began: float,
     room: int | None = None,
     sent: frozenset[int] = frozenset(),
+    seq: int = 0,
 ) -> ChosenReferences:
-    """Look the question of a turn up in its owner's chats, or in the chat itself."""
-    question = turn.trigger
+    """Search the owner's chats, or this chat if `room` is given, for a turn's question."""
+    branch = composition.governed(composition.read_branch(turn))
+    question = question_row(turn, branch=branch, seq=seq)
     if question is None:
         return ChosenReferences(note="none")
-    branch = composition.governed(composition.read_branch(turn))
     active = composition.governing(branch.active_compaction, values=values)
     look = None
     if asked.space_id:
@@ -177,7 +205,7 @@ def search(
     if room is not None:
         found = references.find_in_chat(
             branch,
-            question=references.asked_with(question.text, seq=question.seq, branch=branch),
+            question=searched_text(question, branch=branch),
             before=question.seq or branch.last_seq + 1,
             values=values,
             room=room,
@@ -190,12 +218,12 @@ def search(
         return replace(found, by_words=asked.note or found.by_words)
     found = references.find(
         chat=branch.chat,
-        question=references.asked_with(question.text, seq=question.seq, branch=branch),
+        question=searched_text(question, branch=branch),
         values=values,
         leave_out=references.in_prompt_anyway(
             branch, covered=active.to_seq if active else 0, window=values.window_size
         ),
-        # Several passages are of one chat, and each policy takes a few queries.
+        # Several excerpts share a chat, and each policy lookup takes a few queries.
         is_closed=cache(is_closed),
         counter=counter,
         at=question.created_at,
@@ -205,22 +233,24 @@ def search(
 
 
 def is_closed(chat_id: uuid.UUID) -> bool:
-    """Tell whether a chat gives nothing to others: it has no memory, or its policy closes it."""
+    """Return True if other chats may not use this one: it has no memory, or its policy forbids
+    it.
+    """
     chat = Chat.objects.select_related("model").filter(pk=chat_id, without_memory=False).first()
     return chat is None or rights.archive_lock(chat) is not None
 
 
 @transaction.atomic
 def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
-    """Write down the references of a turn, for all its prompts; return its tail.
+    """Store the retrieved context of a turn for all its prompts and return the turn's tail.
 
-    What was erased since it was found is left out: their chats are locked, so that an erasure
-    comes before this and is seen, or after it and finds the row. After a commit of unknown fate
-    this is called again. Raises `LeaseLost`.
+    Messages erased since the search are left out. Their chats are locked, so an erasure either
+    committed before and is seen, or runs later and finds the row. Safe to repeat after a commit
+    with unknown outcome. Raises `LeaseLost`.
     """
     kept = Message.objects.filter(pk__in=[row.message_id for row in found.references])
     chats = set(kept.values_list("branch__chat", flat=True))
-    # In the order of their ids, so that two turns never wait for each other.
+    # Ordered by id to avoid deadlocks between turns.
     locked = Chat.objects.select_for_update(no_key=True).filter(pk__in=chats)
     list(locked.order_by("pk").values_list("pk"))
     there = set(kept.filter(erased_at=None, excluded=False).values_list("pk", flat=True))

@@ -1,10 +1,11 @@
-"""The roster of a team: one version with its members, as rounds and pages read it."""
+"""The roster of a team: one version with its members."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat, TeamVersion
@@ -12,11 +13,13 @@ from contextpolicy.engine import rounds as engine
 
 
 class TeamGone(Refusal):
-    """The chat's team has no version any more."""
+    """The chat's team has no current version."""
 
     code = "team_gone"
     status = 409
-    sentence = "This chat's team is gone. Choose another team, or none, for this chat."
+    sentence = gettext_noop(
+        "This chat's team no longer exists. Choose another team, or none, for this chat."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Roster:
 
     @property
     def members(self) -> tuple[engine.Member, ...]:
-        """The members as routing sees them."""
+        """The members in the form that routing uses."""
         return tuple(
             engine.Member(a.role_id, a.name, a.type == Agent.Type.HUMAN, a.rests)
             for a in self.agents
@@ -48,11 +51,11 @@ class Roster:
         )
 
     def agent(self, role_id: str) -> Agent | None:
-        """Return a member by its role's id."""
+        """Return the member with a role id, or None."""
         return next((agent for agent in self.agents if agent.role_id == role_id), None)
 
     def names(self, role_ids: Sequence[str]) -> list[str]:
-        """Return the names of roles, in the given order."""
+        """Return the names of the roles in the given order. Unknown roles are left out."""
         found = (self.agent(role_id) for role_id in role_ids)
         return [agent.name for agent in found if agent is not None]
 
@@ -64,7 +67,7 @@ def roster_of(version: TeamVersion) -> Roster:
 
 
 def roster_for(chat: Chat) -> Roster:
-    """Return the present version of a chat's team. Raises `TeamGone`."""
+    """Return the current version of a chat's team. Raises `TeamGone`."""
     version = TeamVersion.objects.filter(team=chat.team_id, pk__in=current_of(chat)).first()
     if version is None:
         raise TeamGone
@@ -72,5 +75,5 @@ def roster_for(chat: Chat) -> Roster:
 
 
 def current_of(chat: Chat) -> QuerySet[Any, Any]:
-    """Select the id of the present version of a chat's team."""
+    """Return a subquery for the id of the current version of a chat's team."""
     return Chat.objects.filter(pk=chat.pk).values("team__current")

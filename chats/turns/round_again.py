@@ -1,7 +1,9 @@
-"""A round that goes on after its end, and replies of a round that are asked for again."""
+"""Resumes rounds after they ended, and regenerates replies of a round."""
 
 from datetime import datetime
 from typing import Any
+
+from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
@@ -13,7 +15,7 @@ from chats.turns.events import started_event
 from chats.turns.roster import roster_of
 from chats.turns.rounds import ONLY_THIS, begin_beside, give, newest, opening_roles, tell
 
-# Where one button lets the round go on.
+# Endings after which one button continues the round.
 RESUMABLE = (
     Round.Status.LIMIT,
     Round.Status.PAIR,
@@ -24,19 +26,21 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """There is no round that could go on: none has ended early, or another has begun."""
+    """No round can be resumed: none ended early, or another one has started."""
 
     code = "round_not_resumable"
     status = 409
-    sentence = "There is no round to go on with. Send a message instead."
+    sentence = gettext_noop("No round can be continued. Send a message instead.")
 
 
 def resume(
     *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Go on with a round that ended early, with the same limits again; the caller locked the chat.
+    """Resume a round that ended early, with its limits reset.
 
-    A round that waits for a person of the team goes on without that person. Raises `RoundGoesOn`.
+    The caller has locked the chat.
+
+    A round that waits for a person continues without that person. Raises `RoundGoesOn`.
     """
     locked_branch(branch.pk)
     last = newest(branch)
@@ -67,21 +71,23 @@ def resume(
 
 
 def border_of(turn: Turn) -> int | None:
-    """Return the last message that another reply in a turn's place may see; None: all of them."""
+    """Return the last message that a replacement of a turn's reply may see. None: all messages."""
     is_independent = turn.round is not None and turn.round.version.independent
     return turn.seen_to if is_independent else None
 
 
 def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Return what a new try of an agent's turn takes over; its round runs again.
+    """Return the fields that a retry of an agent's turn inherits.
 
-    Nothing for a turn of no round.
+    Sets its round to running.
+
+    Empty for a turn without a round.
     """
     if turn.round is None or turn.agent is None:
         return {}
     made = turn.round
     made.status, made.finished_at = Round.Status.RUNNING, None
-    # Who asked for one reply alone still does.
+    # A round opened for a single reply stays limited to it.
     made.reason = ONLY_THIS if made.reason == ONLY_THIS else ""
     made.hops = max(0, made.hops - 1)
     role = turn.agent.role_id
@@ -96,9 +102,9 @@ def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
 def again(
     turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
 ) -> dict[str, Any]:
-    """Open a round on a branch that begins before an agent's reply: it replies again.
+    """Open a round on a branch that starts before an agent's reply: the agent replies again.
 
-    Only this one, or those who followed it then play on. Returns what the new turn takes over.
+    With `play_on`, the agents that followed also reply again. Returns the fields of the new turn.
     """
     if turn.round is None or turn.agent is None:
         return {}

@@ -1,7 +1,9 @@
-"""Accepts what a person writes to a team: which turn takes it up, and which round begins."""
+"""Accepts a person's message to a team: which turn answers it, and which round starts."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+
+from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Message, Round, Turn
@@ -16,16 +18,22 @@ from contextpolicy.engine import team_view
 
 
 class NoSuchSeat(Refusal):
-    """The team has no person in whose name the owner could answer so."""
+    """The team has no human member with the given role."""
 
     code = "no_such_seat"
     status = 422
-    sentence = "The team has no person with the role “{role}”. Answer as yourself, or as one of it."
+    sentence = gettext_noop(
+        "The team has no person with the role “{role}”. Answer as yourself, or as a person in the "
+        "team."
+    )
     param = "as_role"
 
 
 def addressees_in(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the agents whom a person's message names; persons answer themselves."""
+    """Return the names of the agents mentioned in a person's message.
+
+    Human members are left out.
+    """
     names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
     return team_view.mentions(text, names=names)
 
@@ -40,16 +48,16 @@ def accept(
     api_key: ApiKey | None,
     as_role: str = "",
 ) -> tuple[Message, Turn]:
-    """Store a person's message to a team with the turn that will take it up.
+    """Store a person's message to a team and return it with the turn that will answer it.
 
-    During a round the next agent takes it up; a message that names somebody replaces those who were
-    to follow. `as_role`: the person of the team in whose name it is said; a round that waits for
-    that person goes on. The caller locked the chat. Raises `TeamGone` and `NoSuchSeat`.
+    During a round, the next agent answers it. A message that mentions agents replaces the agents
+    still queued. `as_role` is the human member in whose name it is written; a round that waits for
+    that member continues. The caller has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
     """
     roster = roster_for(chat)
     seat = seat_of(roster, as_role) if as_role else None
     addressees = addressees_in(text, roster=roster)
-    # Who begins a turn locks its branch: whether it has begun is known until the commit.
+    # Starting a turn locks its branch. The lock keeps `attempt` accurate until the commit.
     locked_branch(branch.pk)
     message = messages.accept(
         chat=chat,
@@ -61,13 +69,13 @@ def accept(
     )
     running = Round.objects.filter(branch=branch, status=Round.Status.RUNNING).first()
     waits, is_busy = next_up(branch, running=running)
-    # They would answer what was asked before.
+    # These lanes would answer the previous question.
     late = lanes.late(running, but=waits) if running is not None and addressees else []
     turn = waits or Turn(branch=branch, trigger=message, api_key=api_key, queued_at=now)
     if waits is not None and not addressees:
         take_up_too(waits)
     elif waits is None and not addressees and is_busy and running is not None:
-        # Its agent is known when the reply that is being written ends.
+        # The agent is chosen when the current reply ends.
         turn.round, turn.model_name = running, ""
     elif waits is None and seat and answered(turn, seat, text=text, called=addressees, now=now):
         pass
@@ -83,9 +91,10 @@ def accept(
 
 
 def next_up(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool]:
-    """Return the turn that waits and has not begun, and whether a turn of the branch is not over.
+    """Return the turn that has not started yet, and whether the branch has an unfinished turn.
 
-    Of lanes that nobody has begun it is the first; where one has begun, what they see is fixed.
+    If no lane has started, the first lane counts. Once one has started, the messages that lanes see
+    are fixed.
     """
     unfinished = list(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")
@@ -97,16 +106,16 @@ def next_up(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool
 
 
 def take_up_too(waits: Turn) -> None:
-    """Let a turn that waits take up one more message of the person."""
-    # It sees what is there by then, in an independent team too.
+    """Let a waiting turn answer one more message of the person."""
+    # It sees all messages present when it starts, in an independent team too.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:
-        # The person has spoken: who only answered each other begin to count anew.
+        # A message of the person resets the counters that end exchanges between agents.
         Round.objects.filter(pk=waits.round_id).update(speakers=[], passes=0)
 
 
 def seat_of(roster: Roster, role_id: str) -> Agent:
-    """Return the person of a team whom its owner plays. Raises `NoSuchSeat`."""
+    """Return the human member with a role id. Raises `NoSuchSeat`."""
     agent = roster.agent(role_id)
     if agent is None or agent.type != Agent.Type.HUMAN:
         raise NoSuchSeat(role=role_id[:80])
@@ -114,14 +123,17 @@ def seat_of(roster: Roster, role_id: str) -> Agent:
 
 
 def spoken_as(seat: Agent) -> dict[str, str]:
-    """Return the speaker of a message that is said in the name of a person of the team."""
+    """Return the `speaker` value of a message written in the name of a human member."""
     return {"roleId": seat.role_id, "roleName": seat.name, "type": "human"}
 
 
 def answered(turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime) -> bool:
-    """Let the round that waits for a person go on with that person's answer; tell whether it does.
+    """Resume the round that waits for a human member with that member's answer.
 
-    The time of the wait does not count. The unsaved turn becomes the next agent's.
+    True if it resumes.
+
+    Waiting time does not count towards the round's time limit. The unsaved turn is assigned to the
+    next agent.
     """
     waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
     made = waiting.select_related("version").order_by("-started_at").first()

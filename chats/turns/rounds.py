@@ -1,8 +1,8 @@
-"""Rounds of a team: agents reply one after another to what a person wrote.
+"""Rounds of a team: agents reply one after another to a person's message.
 
-`engine.rounds` decides who follows; here that becomes rows, in the transaction that accepts a
-message or ends a turn. At most one turn of a branch that nobody has begun waits in its queue: the
-next agent's, which takes up what the person wrote meanwhile.
+`engine.rounds` decides which agent follows. This module stores the decision, in the transaction
+that accepts a message or ends a turn. At most one turn that has not started is queued on a branch:
+the next agent's. It also answers messages that arrive before it starts.
 """
 
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ _ENDINGS = {
     "waiting": (Round.Status.WAITING, ""),
     "failed": (Round.Status.FAILED, ""),
 }
-# The reason of a round in which one agent alone replies again.
+# Reason of a round in which a single agent replies again.
 ONLY_THIS = "only_this"
 
 
 def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: datetime) -> None:
-    """Let those who follow in an independent team begin together with the first of a new round.
+    """Start the other agents of an independent team in parallel with the first of a new round.
 
-    Each has a lane, as many as the limit of replies allows, up to the first person of the team. The
-    caller locked the chat, whose counter is `chat`'s, and saves it.
+    Each gets a lane, up to the hop limit and up to the first human member. The caller has locked
+    `chat` and saves it.
     """
     made = turn.round
     if made is None or not roster.version.independent or turn.lane or made.hops or turn.hop != 1:
@@ -73,7 +73,7 @@ def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: dat
 
 
 def opening_roles(roster: Roster, *, branch: Branch, addressees: Sequence[str]) -> tuple[str, ...]:
-    """Return the role ids that speak in a new round on a branch; persons of the team come later."""
+    """Return the role ids that speak in a new round on a branch. Human members are left out."""
     queue_ = engine.opening_queue(
         roster.members, roster.rules, addressees=addressees, last=last_speaker(branch)
     )
@@ -81,7 +81,7 @@ def opening_roles(roster: Roster, *, branch: Branch, addressees: Sequence[str]) 
 
 
 def last_speaker(branch: Branch) -> str:
-    """Return the role of the agent that replied last on a branch; empty before the first."""
+    """Return the role of the agent that replied last on a branch. Empty before the first reply."""
     last = Round.objects.filter(branch=branch, hops__gt=0).order_by("-started_at").first()
     return str(last.speakers[-1]) if last and last.speakers else ""
 
@@ -95,9 +95,9 @@ def begin(
     actor: str,
     now: datetime,
 ) -> None:
-    """Open a round with a message for an unsaved or waiting turn, which becomes its first agent's.
+    """Open a round for an unsaved or waiting turn and assign the turn to its first agent.
 
-    Raises `TeamGone`.
+    `opening` is the message that starts the round. Raises `TeamGone`.
     """
     branch = turn.branch
     roles = opening_roles(roster, branch=branch, addressees=addressees)
@@ -119,10 +119,13 @@ def begin(
 
 
 def give(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
-    """Make a turn an agent's in a round; the caller saves it.
+    """Assign a turn to an agent of a round.
 
-    Where the agent may not use its model, the turn begins all the same: it fails with the reason,
-    and never the reply before it, in whose last transaction it is made. Raises `TeamGone`.
+    The caller saves the turn.
+
+    If the agent may not use its model, the turn is created anyway and fails with the reason.
+    Raising here would fail the previous reply, whose last transaction creates this turn. Raises
+    `TeamGone`.
     """
     if agent is None:
         raise TeamGone
@@ -137,7 +140,10 @@ def give(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
 
 
 def spoken_by(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-    """Return speaker and addressees of a message that an agent's turn stores; else nothing."""
+    """Return `speaker` and `addressees` of a message that an agent's turn stores.
+
+    Empty without an agent.
+    """
     agent = turn.agent
     if agent is None:
         return {}
@@ -151,7 +157,7 @@ def spoken_by(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
 
 
 def calls_in(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[str, ...]:
-    """Return the names that a reply calls with its own words; the `owner`'s hands back to them."""
+    """Return the names that a reply mentions. The owner's name returns control to the person."""
     names = team_view.called(team_view.said(text, name=agent.name).own)
     known = {team_view.folded(member.name) for member in roster.agents}
     person = team_view.folded(owner)
@@ -163,10 +169,10 @@ def calls_in(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[st
 def turn_ended(
     turn: Turn, *, status: str, reply: Message | None, usage: Any, now: datetime
 ) -> None:
-    """Let the round of an ended turn go on, or end; in the transaction that ends the turn.
+    """Continue or end the round of an ended turn, in the transaction that ends the turn.
 
-    What a person wrote meanwhile is taken up by the next agent; where nobody follows, it opens a
-    round of its own.
+    The next agent answers messages that arrived during the turn. If no agent follows, that message
+    opens a new round.
     """
     if turn.round_id is None:
         return
@@ -189,11 +195,11 @@ def turn_ended(
             )
     is_cut_off = turn.lane and status == Turn.Status.STOPPED and reply is None
     if is_cut_off and made.status == Round.Status.STOPPED and turn.agent is not None:
-        # It was asked with the others and has said nothing: it has its turn when the round goes on.
+        # The agent was stopped before it said anything, so it speaks when the round resumes.
         made.queue = list(dict.fromkeys([*made.queue, turn.agent.role_id]))
     made.save()
     if behind is not None and behind.agent_id is None and not others:
-        # Nobody of that round follows.
+        # No agent of the ended round follows.
         chat = Chat.objects.select_for_update(no_key=True).get(pk=turn.branch.chat_id)
         known = roster_for(chat) if chat.team_id else roster
         begin(
@@ -207,7 +213,7 @@ def turn_ended(
         behind.save()
         begin_beside(behind, roster=known, chat=chat, actor=WORKER, now=now)
         chat.save(update_fields=["accepted_count"])
-        # Its first task came too early: it had no agent yet.
+        # The first task of this turn ran before the turn had an agent.
         queue.enqueue(queue.RUN_TURN, turn_id=behind.pk)
 
 
@@ -220,9 +226,9 @@ def note_calls(
     roster: Roster,
     others: Sequence[Turn],
 ) -> None:
-    """Remember whom a reply called while others of its round are still written.
+    """Queue the agents that a reply mentions while other lanes of its round are unfinished.
 
-    They have their turn behind all; who is replying anyway is not asked twice.
+    They speak after all lanes. An agent that is already replying is not queued.
     """
     if turn.agent is None or reply is None or status != Turn.Status.COMPLETED:
         return
@@ -235,7 +241,7 @@ def note_calls(
 
 
 def count(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
-    """Count an ended reply in its round."""
+    """Add an ended reply to the counters of its round."""
     made.hops += 1
     used = used_of(usage or {})
     made.tokens += used.input + used.output if used else 0
@@ -245,7 +251,7 @@ def count(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> No
 
 
 def is_passed(message: Message) -> bool:
-    """Tell whether a reply only passes: there is nothing in it but markers."""
+    """Return True if an agent's reply contains only markers, which means that the agent passes."""
     return bool(message.speaker) and bool(message.text) and not strip_markers(message.text)
 
 
@@ -259,9 +265,9 @@ def go_on(
     behind: Turn | None,
     now: datetime,
 ) -> None:
-    """Decide what follows a turn of a running round, and create the next agent's turn."""
+    """Decide what follows a turn of a running round and create the next agent's turn."""
     if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
-        # The one who was stopped may go on, too: it said nothing whole.
+        # The stopped agent may speak again when the round resumes: its reply is incomplete.
         end(made, Round.Status.STOPPED, now=now)
         return
     if made.reason == ONLY_THIS:
@@ -296,7 +302,7 @@ def go_on(
         return
     following_turn = behind or next_turn(turn, chat=turn.branch.chat, made=made, now=now)
     if behind is not None:
-        # The person has spoken: who only answered each other begin to count anew.
+        # A message of the person resets the counters that end exchanges between agents.
         made.speakers, made.passes = [], 0
     give(following_turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
     if behind is not None:
@@ -308,7 +314,7 @@ def go_on(
 
 
 def next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
-    """Return a new turn behind one that ended, unsaved; the caller has locked the chat."""
+    """Return a new unsaved turn after one that ended. Locks the chat."""
     known = Chat.objects.select_for_update(no_key=True).get(pk=chat.pk)
     number = messages.next_accepted(chat=known)
     known.save(update_fields=["accepted_count"])
@@ -323,14 +329,17 @@ def next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
 
 
 def end(made: Round, status: str, *, now: datetime) -> None:
-    """End a round, or let it wait for a person; what may be folded now is folded in background."""
+    """End a round, or let it wait for a person.
+
+    Starts maintenance of the chat in the background.
+    """
     made.status, made.finished_at = status, now
     tell("round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason)
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=made.branch.chat_id)
 
 
 def stop(made: Round, *, now: datetime) -> None:
-    """End a running round whose replies are told to stop; what they have said stays."""
+    """End a running round whose turns were asked to stop. Partial replies are kept."""
     made = Round.objects.select_for_update(of=("self",), no_key=True).get(pk=made.pk)
     if made.status == Round.Status.RUNNING:
         end(made, Round.Status.STOPPED, now=now)
@@ -338,7 +347,7 @@ def stop(made: Round, *, now: datetime) -> None:
 
 
 def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> None:
-    """Record in the ledger what became of a round: names of roles and numbers, never words."""
+    """Record a round event in the ledger: role names and numbers, never text."""
     ledger.record(
         event,
         actor=actor,
@@ -349,7 +358,7 @@ def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> 
 
 
 def newest(branch: Branch) -> Round | None:
-    """Return the round that began last on a branch."""
+    """Return the round that started last on a branch."""
     return (
         Round.objects.filter(branch=branch)
         .select_related("version")

@@ -1,8 +1,8 @@
-"""The work on one turn, from its opening to its end, as a coroutine on the worker's loop.
+"""The work on one turn from opening to end, as a coroutine on the worker's event loop.
 
-Read it top down: `run` waits for the opening, `worker.heartbeats` keeps the lease alive;
-`TurnAttempt.work` repeats steps; `TurnAttempt.answer` calls the model with patience; `turns.call`
-reads one stream. Every write is in `turns.steps`.
+Read it from the top: `run` waits for the opening, and `worker.heartbeats` keeps the lease alive.
+`TurnAttempt.work` repeats steps, `TurnAttempt.answer` calls the model with retries, and
+`turns.call` reads one stream. All writes are in `turns.steps`.
 """
 
 import asyncio
@@ -17,9 +17,11 @@ from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
+from django.utils.translation import gettext_noop
 
 from chats.compaction import window
 from chats.compaction.publish import publish_prepared
+from chats.ground import turn_notices
 from chats.ground.leases import LeaseLost
 from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
@@ -44,35 +46,45 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
-# How often a finished reply asks for its place, and how long it waits for one that has no worker.
+# How often a finished lane checks whether earlier lanes have ended, and how long it waits for one
+# without a worker, in seconds.
 PLACE_EVERY, UNBEGUN_SECONDS = 0.2, 10
-CUT_SENTENCE = "The reply broke off before its end. The text so far is kept; continue or try again."
+CUT_SENTENCE = gettext_noop(
+    "The reply was cut off. The text so far is saved. Continue it or try again."
+)
+INTERNAL_SENTENCE = gettext_noop(
+    "Something went wrong on this server. Your message is saved. Try again."
+)
+WAIT_SENTENCE = gettext_noop(
+    "The model provider asks to wait {seconds:.0f} seconds. Your message is saved. Try again after "
+    "that."
+)
 
 
 class Worker(Protocol):
-    """The process that works on a turn, as the turn sees it (`worker.runtime`, or a test)."""
+    """The worker process as a turn sees it: `worker.runtime`, or a test double."""
 
     clock: Callable[[], datetime]
 
     @property
     def counter(self) -> TokenCounter:
-        """The counter of the tokens that are stored and sent."""
+        """The token counter for stored and sent text."""
         ...
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function off the loop; broken connections are tried again."""
+        """Run a database function in a thread. Retries after a lost connection."""
         ...
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function that no reply needs, where it takes no thread from others."""
+        """Run an optional database function in a separate thread that replies do not use."""
         ...
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Send a frame on the live bus."""
+        """Publish a frame on the live bus."""
         ...
 
     def provider(self, account: Account) -> Provider:
-        """Return the adapter for a provider account."""
+        """Return the adapter of a provider account."""
         ...
 
 
@@ -83,9 +95,11 @@ async def run(
     worker: Worker,
     runs: dict[uuid.UUID, "TurnAttempt"],
 ) -> None:
-    """Work on the turn that is opened; one that cannot be claimed belongs to another worker.
+    """Work on the opened turn.
 
-    `asked_at` is when its opening was asked for, by the monotonic clock.
+    Does nothing if another worker claimed it.
+
+    `asked_at` is the monotonic time at which the opening was requested.
     """
     opening = await opened
     if opening is None:
@@ -95,7 +109,7 @@ async def run(
     runs[turn_id] = current
     try:
         if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
-            # The lease has run since the claim, and the next heartbeat may be far off.
+            # The lease has been running since the claim, and the next heartbeat may be late.
             current.obey((await worker.db(leases.renew, leases=[opening.lease]))[0])
         await current.to_the_end()
     finally:
@@ -104,14 +118,14 @@ async def run(
 
 
 class EmptyReply(Refusal):
-    """The model replied, but without a word."""
+    """The model returned no text."""
 
     code = "empty_reply"
-    sentence = "The model answered twice without any text. Your message is saved; try again."
+    sentence = gettext_noop("The model returned no text twice. Your message is saved. Try again.")
 
 
 class Interrupted(Exception):
-    """The attempt was told to end because this process shuts down."""
+    """The attempt ends because this process shuts down."""
 
 
 class TurnAttempt:
@@ -120,9 +134,9 @@ class TurnAttempt:
     def __init__(self, *, opening: Opening, worker: Worker) -> None:
         self.lease = opening.lease
         self.worker = worker
-        # As the open step read it.
+        # As read by the open step.
         self.turn = opening.turn
-        # Kept until its prompt and its call are used.
+        # Kept until its prompt and call are used.
         self.opening: Opening | None = opening
         self.prompt: composition.Prompt | None = None
         self.reason = ""
@@ -131,39 +145,39 @@ class TurnAttempt:
         self.saved = 0
 
     def interrupt(self, reason: str) -> None:
-        """End the attempt as soon as possible: `STOP`, `LOST` or `SHUTDOWN`; the first counts."""
+        """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
+
+        The first reason wins.
+        """
         if not self.reason:
             self.reason = reason
             self.interrupted.set()
 
     async def to_the_end(self) -> None:
-        """Work until the turn is over or no longer ours; `worker.heartbeats` keeps the lease."""
+        """Work until the turn ends or its lease is lost. `worker.heartbeats` renews the lease."""
         try:
             await self.work()
         except LeaseLost:
-            logger.info("turn %s is no longer ours", self.lease.turn_id)
+            logger.info("turn %s: lease lost", self.lease.turn_id)
         except Interrupted:
             await self.hand_back()
         except (OperationalError, InterfaceError) as error:
-            # Nothing can be written, least of all a failure: the next attempt begins anew.
+            # Not even a failure can be written. The next attempt starts over.
             logger.warning(
                 "turn %s: left to the sweep: %s", self.lease.turn_id, type(error).__name__
             )
         except Exception:
-            # Unforeseen: say so in the chat instead of an endless spinner, and in the log.
+            # Report unexpected errors in the chat, so that the page does not wait forever.
             logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
             with suppress(LeaseLost):
-                await self.fail(
-                    "internal_error",
-                    "Something went wrong on this server. Your message is saved; try again.",
-                )
+                await self.fail("internal_error", INTERNAL_SENTENCE)
 
     async def work(self) -> None:
-        """Work step after step, while tools ran or messages arrived."""
+        """Run steps as long as tools ran or new messages arrived."""
         if self.turn.attempt > 1:
             self.say("restarted")
         while True:
-            # The text of the step before is stored; it is not part of this one.
+            # The previous step's text is stored and no part of this step.
             self.call = None
             self.saved = 0
             self.say("step")
@@ -184,7 +198,7 @@ class TurnAttempt:
             )
 
     async def step(self) -> bool:
-        """Compose, call, store; return True when another step follows."""
+        """Compose, call, store. Return True if another step follows."""
         prompt = self.opening.prompt if self.opening else None
         call = await self.answer(prompt or await self.compose())
         if self.reason == STOP:
@@ -196,8 +210,11 @@ class TurnAttempt:
         return await self.finish(call)
 
     async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
-        """Compose the prompt of the running step; move the window first if needed."""
+        """Compose the prompt of the running step. Moves the window first if needed."""
         turn = self.turn
+        if self.opening and self.opening.due:
+            due, self.opening = self.opening.due, None
+            await self.build_tail(due)
         for _ in range(5):
             prompt = await self.worker.db(
                 composition.compose,
@@ -210,7 +227,7 @@ class TurnAttempt:
                 continue
             if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
                 return prompt
-            # A summary that is ready goes into force now; when none is, nobody waits for one.
+            # Publish a summary that is ready. The turn never waits for one.
             if await self.worker.db(
                 publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
             ):
@@ -220,10 +237,13 @@ class TurnAttempt:
             await self.worker.db(
                 window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
             )
-        raise RuntimeError("the window moved again and again and the prompt still does not fit")
+        raise RuntimeError("the prompt does not fit after five window moves")
 
     async def build_tail(self, due: tail.TailDue) -> None:
-        """Build what is missing of the tail, once per turn; a stop is heeded before the reply."""
+        """Build the missing parts of the tail, once per turn.
+
+        A stop takes effect before the reply.
+        """
         if due.state:
             await self.read_state(due.choice)
         if due.references:
@@ -234,13 +254,14 @@ class TurnAttempt:
                 aside=self.worker.aside,
                 room=due.room,
                 sent=due.sent,
+                seq=due.asked,
             )
             self.turn.tail = await self.worker.db(
                 references.keep, lease=self.lease, turn=self.turn, found=found
             )
 
     async def read_state(self, choice: model_choice.ChosenModel) -> None:
-        """Bring the state up to the question."""
+        """Update the chat's state up to the question."""
         tail = await self.worker.db(
             state_extraction.begin,
             lease=self.lease,
@@ -271,9 +292,10 @@ class TurnAttempt:
         self.turn.tail = tail
 
     async def answer(self, prompt: composition.Prompt) -> ModelCall:
-        """Call the model; before its first token retry a passing fault, and an overflow once.
+        """Call the model, with retries until the first token: temporary errors, and an overflow
+        once.
 
-        A reply without any text is tried again once, silently. Raises `EmptyReply`.
+        An empty reply is retried once without a message. Raises `EmptyReply`.
         """
         overflowed = emptied = False
         number = 0
@@ -310,12 +332,15 @@ class TurnAttempt:
     async def without_tools(
         self, call: ModelCall, prompt: composition.Prompt
     ) -> composition.Prompt | None:
-        """Return a prompt without tools if the server refused the call for them; remember that."""
+        """Return a prompt without tools if the server rejected the call because of them.
+
+        Stores that fact.
+        """
         refused = call.error is not None and call.error.code == "tools_unsupported"
         if not refused or not prompt.request.tools or self.turn.model is None:
             return None
         if self.turn.client is not None:
-            # They are the program's: it is told, and decides.
+            # The tools are the client's own. It gets the error and decides.
             return None
         await self.close_receipt(call)
         self.turn.model = await self.worker.db(
@@ -326,7 +351,10 @@ class TurnAttempt:
     async def shrink(
         self, prompt: composition.Prompt, overflow: ProviderError
     ) -> composition.Prompt | None:
-        """Return a smaller prompt, and remember the model's limit; None if no part can leave."""
+        """Store the model's limit and return a smaller prompt.
+
+        None if nothing more can be left out.
+        """
         if self.turn.model is not None:
             await self.worker.db(
                 overflow_learning.learn,
@@ -337,11 +365,11 @@ class TurnAttempt:
         try:
             return await self.compose(smaller_than=overflow_learning.shrunk(prompt, overflow))
         except composition.PromptRefused:
-            # The parts that may not leave the prompt are already too much for this model.
+            # The required parts alone exceed the model's limit.
             return None
 
     async def drop(self, call: ModelCall, overflow: ProviderError) -> None:
-        """Book a call whose reply does not count, and take back what was shown of it."""
+        """Record a call whose reply is discarded, and withdraw the text already shown."""
         was_shown = call.is_useful
         call.error = overflow
         await self.close_receipt(call)
@@ -358,14 +386,14 @@ class TurnAttempt:
             self.say("anew")
 
     async def one_call(self, prompt: composition.Prompt, number: int) -> ModelCall:
-        """Book one call, then listen to it."""
+        """Record one call, then read its stream."""
         receipt_id = await self.booked(prompt, number)
         self.prompt = prompt
         call = ModelCall(
             receipt_id=receipt_id,
             say=self.say,
             clock=self.worker.clock,
-            # A program gets the text as it came.
+            # API clients get the text unchanged.
             folds_thoughts=self.turn.client is None,
         )
         self.call = call
@@ -377,7 +405,7 @@ class TurnAttempt:
         return call
 
     async def booked(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
-        """Return the receipt of a call that is about to be made; the first call has it already."""
+        """Return the receipt of the next call. The opening has already recorded the first one."""
         opening, self.opening = self.opening, None
         if opening is not None and opening.receipt_id is not None:
             return opening.receipt_id
@@ -391,14 +419,14 @@ class TurnAttempt:
         )
 
     def go_on_unless_gone(self) -> None:
-        """Raise `LeaseLost` or `Interrupted` when this attempt may write nothing more."""
+        """Raise `LeaseLost` or `Interrupted` if this attempt must not write any more."""
         if self.reason == LOST:
             raise LeaseLost(self.lease.turn_id)
         if self.reason == SHUTDOWN:
             raise Interrupted
 
     async def close_receipt(self, call: ModelCall) -> None:
-        """Book the end of a call that is followed by another."""
+        """Close the receipt of a call that is followed by another."""
         await self.worker.db(
             steps.close_call,
             receipt_id=call.receipt_id,
@@ -407,23 +435,20 @@ class TurnAttempt:
         )
 
     async def wait_to_retry(self, error: ProviderError, number: int) -> bool:
-        """Wait before the next call, shown in the page; return False when there is none."""
+        """Wait before a retry and show the wait on the page. Return False without a retry."""
         if not error.retryable or number >= settings.PROVIDER_CALLS:
             return False
         seconds = error.retry_after
         if seconds is None:
-            # Full jitter: many turns that failed together do not come back together.
+            # Full jitter: turns that failed together do not retry together.
             ceiling = min(settings.PROVIDER_BACKOFF_MAX, 2.0 ** (number - 1) * 2)
             seconds = random.uniform(min(1.0, ceiling), ceiling)  # noqa: S311  # spreading load, no secret
         elif seconds > 60:
-            error.sentence = (
-                f"The model provider asks to wait {seconds:.0f} seconds."
-                " Your message is saved; try again after that."
-            )
+            error.sentence = WAIT_SENTENCE.format(seconds=seconds)
             return False
         until = self.worker.clock() + timedelta(seconds=seconds)
         await self.worker.db(leases.write, lease=self.lease, waiting_until=until)
-        self.say("state", f"Waiting for the provider until {until:%H:%M:%S} UTC.")
+        self.say("state", turn_notices.WAITING.format(until=f"{until:%H:%M:%S}"))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.interrupted.wait(), seconds)
         self.go_on_unless_gone()
@@ -431,7 +456,7 @@ class TurnAttempt:
         return not self.reason
 
     async def finish(self, call: ModelCall) -> bool:
-        """Store the model's reply; return False when the turn has ended."""
+        """Store the model's reply. Return False if the turn has ended."""
         await self.use_tools(call)
         await self.await_place()
         if call.finish == Message.Finish.INCOMPLETE:
@@ -449,13 +474,13 @@ class TurnAttempt:
         return goes_on
 
     async def use_tools(self, call: ModelCall) -> None:
-        """Run the model's tool calls; at the step limit the reply ends there, and says so."""
+        """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`."""
         if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
             return
-        # Some servers say "stop" beside tool calls, others "tool_calls" without any.
+        # Some servers report "stop" with tool calls, others "tool_calls" without any.
         call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
         if not call.requests or self.turn.client is not None:
-            # A program runs its own tools, and comes back with their results.
+            # A client runs its own tools and sends their results.
             return
         offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
         for index, request in call.requests.items():
@@ -477,7 +502,7 @@ class TurnAttempt:
             call.finish = Message.Finish.LIMIT
 
     async def look_for(self, request: ToolCallPart) -> Look | None:
-        """Return the comparison by meaning for a search, if an embedding model is configured."""
+        """Return the vector search for a search call. None without an embedding model."""
         if self.prompt is None:
             return None
         return await references.look_for(
@@ -489,12 +514,12 @@ class TurnAttempt:
         )
 
     async def stopped(self, call: ModelCall) -> None:
-        """End a reply that a person stopped: its text so far is the reply."""
+        """End a reply that a person stopped. The text so far becomes the reply."""
         call.finish = Message.Finish.STOPPED
         await self.end_early(Turn.Status.STOPPED, self.ending(call))
 
     async def fail(self, code: str, sentence: str, *, call: ModelCall | None = None) -> None:
-        """End the turn with a failure; text that was already shown is kept as incomplete."""
+        """End the turn as failed. Text that was already shown is kept as an incomplete reply."""
         if call is not None:
             call.finish = Message.Finish.INCOMPLETE
         elif self.call is not None and self.call.has_text:
@@ -503,9 +528,9 @@ class TurnAttempt:
         await self.end_early(Turn.Status.FAILED, self.ending(call, code=code, sentence=sentence))
 
     async def await_place(self) -> None:
-        """Wait until the replies before this one in their round are over, to stand behind them.
+        """Wait until earlier lanes of the round have ended, to keep the order of replies.
 
-        One that nobody has begun again for long keeps no other from its end.
+        A lane that stays without a worker for `UNBEGUN_SECONDS` no longer blocks the others.
         """
         give_up = time.monotonic() + UNBEGUN_SECONDS
         while self.turn.lane:
@@ -531,7 +556,7 @@ class TurnAttempt:
         self.say("end")
 
     def ending(self, call: ModelCall | None, *, code: str = "", sentence: str = "") -> Ending:
-        """Return how the call ended, as a value."""
+        """Return the ending of a call as a value."""
         if call is None:
             return Ending(error_code=code, error_sentence=sentence)
         if call.error and not code:
@@ -557,13 +582,16 @@ class TurnAttempt:
         )
 
     async def hand_back(self) -> None:
-        """Hand the turn back, because this process ends: another one begins again at once."""
+        """Return the turn to the queue because this process shuts down.
+
+        Another worker restarts it at once.
+        """
         with suppress(LeaseLost):
             await self.worker.db(steps.hand_back, lease=self.lease, now=self.worker.clock())
             self.say("restarted")
 
     def unsaved(self) -> Partial | None:
-        """Return the text so far, if there is more of it than at the last checkpoint."""
+        """Return the partial text if it grew since the last checkpoint, else None."""
         call = self.call
         if call is None or call.length <= self.saved:
             return None
@@ -577,14 +605,14 @@ class TurnAttempt:
         )
 
     def obey(self, beat: Heartbeat) -> None:
-        """Heed what a heartbeat learned: the turn was asked to stop, or is no longer ours."""
+        """React to a heartbeat: the turn was asked to stop, or its lease is lost."""
         if beat is Heartbeat.STOP:
             self.interrupt(STOP)
         elif beat is Heartbeat.LOST:
             self.interrupt(LOST)
 
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
-        """Send one frame on the live bus."""
+        """Publish one frame on the live bus."""
         turn = self.turn
         frame = Frame(
             kind=kind,
@@ -598,9 +626,8 @@ class TurnAttempt:
 
 
 def told(error: ProviderError, *, provider: str, calls: int) -> str:
-    """Say beside the error's own words whose it is, with which status, and how often it was tried.
-
-    At most as much as a turn keeps.
+    """Append the provider, status and number of attempts to an error's sentence, at most 500
+    characters.
     """
     facts = [provider] if provider else []
     if error.status is not None:

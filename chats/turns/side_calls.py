@@ -1,6 +1,6 @@
-"""Calls beside the reply, for the state of a chat or its title: a prompt of its own, and a receipt.
+"""Model calls apart from the reply, for a chat's state or title, each with its own receipt.
 
-The words of messages stay with the messages, where an erasure finds them.
+Receipts refer to messages by id and hold no copies of their text, so that erasure stays complete.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,11 @@ from speed import prepared
 
 @dataclass(frozen=True, slots=True)
 class SidePrompt:
-    """A composed call and its account: (origin, name, text, tokens) and the messages read.
+    """A composed call with its accounting: `texts` as (origin, name, text, tokens), and the
+    messages read.
 
-    Of a message longer than `cut_to` characters so many were read; None: the whole.
+    Of a message longer than `cut_to` characters, only the first `cut_to` were read. None: all of
+    it.
     """
 
     request: ProviderRequest
@@ -34,7 +36,7 @@ class SidePrompt:
 
     @property
     def to_seq(self) -> int:
-        """The seq of the newest message read."""
+        """The `seq` of the newest message read."""
         return self.read[-1][0].seq
 
 
@@ -47,9 +49,11 @@ def book(
     now: datetime,
     call: int = Receipt.BESIDE,
 ) -> Receipt:
-    """Write the receipt before the call, in the caller's transaction; a second call writes none.
+    """Write the receipt before the call, in the caller's transaction.
 
-    The call is number 0 of the step unless it is given another.
+    Returns an existing receipt.
+
+    `call` is the call's number within the step, 0 by default.
     """
     place = {"turn": turn, "attempt": turn.attempt, "step": step, "call": call}
     if known := Receipt.objects.filter(**place).first():
@@ -86,13 +90,13 @@ def book(
 
 
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
-    """Return the characters that were read of a message; None if all were."""
+    """Return the number of characters read of a message. None if it was read whole."""
     is_cut = cut_to is not None and len(engine.text_of(message)) > cut_to
     return cut_to if is_cut else None
 
 
 def gaps(seqs: Sequence[int]) -> list[list[Any]]:
-    """Return the ranges before and between the messages read: the state so far stands for them."""
+    """Return the ranges before and between the messages read. The previous state covers them."""
     ends = [0, *seqs]
     return [
         [before + 1, after - 1, "state"]

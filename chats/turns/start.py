@@ -1,7 +1,8 @@
-"""Accepts a message: one transaction with the message, its turn, the event and the key.
+"""Accepts a message: one transaction stores the message, its turn, the event and the idempotency
+key.
 
-The response is "accepted", never "done": a Celery task, enqueued after the commit, writes the
-reply. A refusal is raised before anything is written.
+The response is "accepted", never "done". A Celery task, enqueued on commit, writes the reply.
+Refusals are raised before anything is written.
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
@@ -29,54 +31,58 @@ from chats.turns.events import started_event
 from contextpolicy.engine import names
 from speed import prepared
 
-# A text that is one block in tags, and a block of a client within a text.
+# A text that is a single tagged block, and a client's tagged block within a text.
 IN_TAGS = re.compile(r"\s*<([\w-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
 TAGGED = re.compile(r"<([A-Za-z]+(?:[_-][A-Za-z]+)+)(?:\s[^<>]*)?>.*?</\1>", re.DOTALL)
 
 
 class ChatBusy(Refusal):
-    """Too many messages wait in this chat."""
+    """Too many messages are waiting in this chat."""
 
     code = "chat_busy"
     status = 409
-    sentence = (
-        "{waiting} messages already wait for an answer in this chat."
-        " Send this one when the reply is there."
+    sentence = gettext_noop(
+        "{waiting} messages are already waiting for a reply in this chat. Send this one after the "
+        "next reply."
     )
     retry_after = 5
 
 
 class ChatFull(Refusal):
-    """The chat reached its largest size."""
+    """The chat has reached its maximum number of messages."""
 
     code = "chat_full"
     status = 409
-    sentence = "This chat holds {limit:,} messages and takes no more. Continue in a new chat."
+    sentence = gettext_noop(
+        "This chat has reached its limit of {limit:,} messages. Continue in a new chat."
+    )
 
 
 class TooManyTurns(Refusal):
-    """The person has as many replies running as they may."""
+    """The person has the maximum number of replies running."""
 
     code = "too_many_runs"
     status = 429
-    sentence = "{limit} replies of yours are already running in other chats. Wait for one to end."
+    sentence = gettext_noop(
+        "{limit} of your replies are already running in other chats. Wait for one to end."
+    )
     retry_after = 5
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """A program has as many replies running as one key may."""
+    """An API key has the maximum number of replies running."""
 
-    sentence = (
-        "{limit} replies to this key are already running in other chats. Wait for one to end."
+    sentence = gettext_noop(
+        "{limit} replies for this API key are already running in other chats. Wait for one to end."
     )
 
 
 class TurnNotOver(Refusal):
-    """The turn has not ended, so it cannot be tried again or continued."""
+    """The turn has not ended, so it cannot be retried or continued."""
 
     code = "turn_not_over"
     status = 409
-    sentence = "This reply is still being written."
+    sentence = gettext_noop("This reply is still being written.")
 
 
 class NothingToContinue(Refusal):
@@ -84,7 +90,7 @@ class NothingToContinue(Refusal):
 
     code = "nothing_to_continue"
     status = 409
-    sentence = "There is no cut reply to continue; try again instead."
+    sentence = gettext_noop("No truncated reply can be continued. Try again instead.")
 
 
 class NotTheLastTurn(Refusal):
@@ -92,12 +98,15 @@ class NotTheLastTurn(Refusal):
 
     code = "not_the_last_turn"
     status = 409
-    sentence = "The chat has gone on since. Send a new message instead."
+    sentence = gettext_noop("The chat has newer messages. Send a new message instead.")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A stored message and the turn that will reply to it; `repeated` when the key was known."""
+    """A stored message and the turn that answers it.
+
+    `repeated`: the idempotency key was already used.
+    """
 
     message: Message
     turn: Turn
@@ -114,28 +123,30 @@ def start(
     api_key: ApiKey | None = None,
     as_role: str = "",
 ) -> Accepted:
-    """Accept a user message in a chat of this person's; `api_key` is what a program asks with.
+    """Accept a user message in a chat.
 
-    `as_role`: the person of the chat's team in whose name it is said. Raises the refusals of
-    `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`,
-    `IdempotencyKeyReused`, `ModelUnavailable`, those of `round_messages.accept`, and what resolving
-    the policy raises.
+    `api_key` is the key of the client, if any.
+
+    `as_role` is the human member of the chat's team in whose name it is written. Raises the
+    refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, those of
+    `round_messages.accept`, and those of resolving the policy.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
     keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=body)
     known = keyed.find(now=now)
     if known:
         return recall(known)
-    # SQLite has one lock for everything: all that only reads is done before it is taken.
+    # SQLite has a single write lock. Complete all reads before taking it.
     choice = answerable(chat, text=text)
     with transaction.atomic():
         asked, chat = chat, chat_to_write_in(chat.pk)
-        # The same request may have been sent twice at once.
+        # The same request may have been sent twice concurrently.
         known = keyed.find(now=now)
         if known:
             return recall(known)
         if chat.model_id != asked.model_id:
-            # Another model was chosen since the chat was read.
+            # The model was changed after the chat was read.
             choice = answerable(chat, text=text)
         message, turn = store_message(
             user=user,
@@ -158,16 +169,18 @@ def accept_message(
     now: datetime,
     api_key: ApiKey | None = None,
 ) -> tuple[Message, Turn]:
-    """Check and store a message with its turn; the caller has locked the chat.
+    """Check and store a message with its turn.
 
-    Raises what `start` raises, apart from the refusals of its key.
+    The caller has locked the chat.
+
+    Raises the same as `start`, except for the refusals of the idempotency key.
     """
     choice = answerable(chat, text=text)
     return store_message(user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key)
 
 
 def answerable(chat: Chat, *, text: str) -> model_choice.ChosenModel:
-    """Return the model that will reply to the text. Raises if its policy or model forbids it."""
+    """Return the model that answers the text. Raises if the policy or the model forbids it."""
     choice = model_choice.choose(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
     model_choice.available_account(choice.model)
@@ -184,9 +197,11 @@ def store_message(
     api_key: ApiKey | None,
     as_role: str = "",
 ) -> tuple[Message, Turn]:
-    """Store a checked message with its turn, if there is room; the caller has locked the chat.
+    """Store a checked message with its turn if the limits allow it.
 
-    Raises `NoSuchSeat` for a role in a chat without a team, too.
+    The caller has locked the chat.
+
+    Raises `NoSuchSeat` also for a role in a chat without a team.
     """
     branch = open_branch(chat)
     check_room(user=user, chat=chat, api_key=api_key)
@@ -227,25 +242,29 @@ def store_message(
 
 
 def open_branch(chat: Chat) -> Branch:
-    """Return the branch that new messages go to; every chat has one from its creation on."""
+    """Return the branch for new messages. Every chat has one from its creation."""
     if chat.active_branch is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     return chat.active_branch
 
 
 def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
-    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` without room; the caller has locked the chat.
+    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit.
 
-    A person's replies and those of each key are counted apart: no program silences its owner.
+    The caller has locked the chat.
+
+    Replies of a person and of each API key are counted separately, so a client cannot block its
+    owner.
     """
     branch = open_branch(chat)
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    # Counted here: there are never many more than the limits allow.
+    # Counted in Python: the limits keep the number small.
     waiting = len(statements.WAITING.tuples(branch=branch.pk))
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
-    # Locked after the chat, as everywhere: two chats of one person that ask at once see each other.
+    # Locked after the chat, as everywhere. Concurrent requests in two chats of a person see each
+    # other.
     statements.PERSON_LOCK.hold(owner=user.pk)
     if api_key is not None:
         others = statements.BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)
@@ -258,7 +277,7 @@ def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) ->
 
 
 def title_from(text: str) -> str:
-    """Make a title of the first line of the first message, cut at a word's end."""
+    """Make a title from the first line of the first message, cut at a word boundary."""
     lines = (names.normal(names.made_sound(line)) for line in text.splitlines())
     line = next((line for line in lines if line), "")
     if len(line) <= 80:
@@ -268,10 +287,12 @@ def title_from(text: str) -> str:
 
 
 def first_words(texts: Iterable[str]) -> str:
-    """Return the first of some texts that a person wrote, or the first; empty without any.
+    """Return the first text that a person wrote, else the first text.
 
-    Coding agents describe their surroundings in blocks such as `<environment_context>`, as messages
-    or within a message; these blocks are removed.
+    Empty without any.
+
+    Coding agents describe their environment in blocks such as `<environment_context>`, as messages
+    or within a message. These blocks are removed.
     """
     spoken = [text for text in texts if text.strip()]
     written = (TAGGED.sub("", text).strip() for text in spoken if not IN_TAGS.fullmatch(text))
@@ -281,9 +302,9 @@ def first_words(texts: Iterable[str]) -> str:
 def retry(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Reply to the same message again after a failure or a stop, as a new turn.
+    """Answer the same message again after a failure or a stop, as a new turn.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, and what `follow_up` raises.
+    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `follow_up`.
     """
     return follow_up(user=user, turn=turn, now=now, make=retry_cause, api_key=api_key)
 
@@ -291,20 +312,20 @@ def retry(
 def continue_reply(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Let the model continue a reply that was cut, as a new turn without a message.
+    """Continue a truncated reply, as a new turn without a message.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and what `follow_up` raises.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and the refusals of `follow_up`.
     """
     return follow_up(user=user, turn=turn, now=now, make=continuation_cause, api_key=api_key)
 
 
 def retry_cause(turn: Turn) -> dict[str, Any]:
-    """Return the cause of a retry: the same message, or the same cut reply."""
+    """Return the cause of a retry: the same message, or the same truncated reply."""
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
 
 
 def continuation_cause(turn: Turn) -> dict[str, Any]:
-    """Return the cause of a continuation: the turn whose reply was cut.
+    """Return the cause of a continuation: the turn with the truncated reply.
 
     Raises `NothingToContinue`.
     """
@@ -321,9 +342,9 @@ def follow_up(
     make: Callable[[Turn], dict[str, Any]],
     api_key: ApiKey | None,
 ) -> Turn:
-    """Create a new turn in the same branch, caused by an earlier one.
+    """Create a new turn on the same branch, caused by an earlier one.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, and what `make` and `caused_turn` raise.
+    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `make` and `caused_turn`.
     """
     with transaction.atomic():
         chat = chat_to_write_in(turn.branch.chat_id)
@@ -353,9 +374,11 @@ def caused_turn(
     now: datetime,
     api_key: ApiKey | None,
 ) -> Turn:
-    """Create a new turn without a new message; the caller has locked the chat.
+    """Create a turn without a new message.
 
-    Raises `ModelUnavailable`, the refusals of `check_room`, and what resolving the policy raises.
+    The caller has locked the chat.
+
+    Raises `ModelUnavailable`, the refusals of `check_room`, and those of resolving the policy.
     """
     choice = model_choice.choose(chat=chat, agent=cause.get("agent"))
     model_choice.available_account(choice.model)
@@ -378,7 +401,7 @@ def caused_turn(
 def recall(known: dict[str, str]) -> Accepted:
     """Return the result of the first request with the same key.
 
-    Raises `NotFound` when it was deleted.
+    Raises `NotFound` if it was deleted.
     """
     message = Message.objects.filter(pk=uuid.UUID(known["message"])).first()
     turns = Turn.objects.select_related("branch__chat").filter(pk=uuid.UUID(known["turn"]))

@@ -1,8 +1,8 @@
-"""The tail of a turn's prompts: the state of the chat, brought up to the question by a model.
+"""The tail of a turn's prompts: the chat's state, updated by a model up to the question.
 
-Built once, before the first prompt, and the same in every step. `begin` decides and books the call,
-`ask` makes it outside any transaction, `finish` judges the reply. If anything goes wrong, the old
-state stays, the turn continues, and its receipts say why.
+Built once, before the first prompt, and the same in every step. `begin` decides and records the
+call, `ask` makes it outside any transaction, `finish` validates the reply. On any error the old
+state remains, the turn continues, and its receipts have the reason.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.models import ChatState, Message, Turn
 from chats.prompt import composition, model_choice
@@ -34,14 +35,14 @@ from contextpolicy.engine.strategies.entity_state import (
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
-SENTENCE = "Taking over what your message says into the state of this chat."
+SENTENCE = gettext_noop("Updating the state of this chat from your message.")
 
 Tail = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """A booked call for the state after `to_seq`, based on `base`."""
+    """A recorded call for the state after `to_seq`, based on `base`."""
 
     receipt_id: uuid.UUID
     request: ProviderRequest
@@ -53,7 +54,7 @@ class Extraction:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The state so far."""
+        """The previous state."""
         return self.base.values if self.base else {}
 
 
@@ -66,9 +67,11 @@ def begin(
     counter: TokenCounter,
     now: datetime,
 ) -> Extraction | Tail:
-    """Book the extraction of what was not read yet; return the tail if there is nothing to ask.
+    """Record the extraction of unread messages.
 
-    After a commit of unknown fate this is called again: the call may be booked already. Raises
+    Returns the tail if there is nothing to extract.
+
+    Repeated after a commit with unknown outcome: the call may already be recorded. Raises
     `LeaseLost`.
     """
     write(lease, effective_policy=choice.effective)
@@ -99,17 +102,17 @@ def begin(
 
 
 def extractor(choice: model_choice.ChosenModel) -> ModelSpec:
-    """Return the model that reads the state: the policy's light one, else the chat's own.
+    """Return the model that extracts the state: the policy's summary model, else the chat's model.
 
-    Raises `ModelUnavailable` when the policy names one that is gone; another would not be what the
-    administrator chose.
+    Raises `ModelUnavailable` if the policy names a missing model. A substitute would not be the
+    administrator's choice.
     """
     slug = choice.values.summarization_model
     if not slug:
         return choice.model
     model = ModelSpec.objects.filter(slug=slug).first()
     if model is None:
-        raise model_choice.ModelUnavailable(model=slug, reason="it is not set up any more")
+        raise model_choice.ModelUnavailable(model=slug, reason=gettext_lazy("it was disconnected"))
     return model
 
 
@@ -120,9 +123,9 @@ async def ask(
     clock: Callable[[], datetime],
     interrupted: asyncio.Event,
 ) -> ModelCall:
-    """Make the call, within its time and without a retry, because a reply waits for it.
+    """Make the call with a time limit and without retries, because a reply waits for it.
 
-    Its text is not sent to anybody. An error is kept in the call, as for replies.
+    Its text is not published. Errors are stored in the call, as for replies.
     """
     call = ModelCall(receipt_id=extraction.receipt_id, say=unsaid, clock=clock)
     await call.listen(
@@ -141,11 +144,13 @@ def finish(
     stopped: bool,
     now: datetime,
 ) -> Tail:
-    """Publish the new state or keep the old one, and write the turn's tail. Raises `LeaseLost`.
+    """Publish the new state or keep the old one, and write the turn's tail.
 
-    After a commit of unknown fate this is called again: then the tail exists already.
+    Raises `LeaseLost`.
+
+    Repeated after a commit with unknown outcome: then the tail already exists.
     """
-    # The branch first, as everywhere.
+    # Lock order: the branch comes first, as everywhere.
     locking.find_branch(turn.branch_id)
     known: Tail | None = locked_turn(lease).tail
     if known is not None and "state" in known:
@@ -160,7 +165,7 @@ def finish(
     close_call(receipt_id=extraction.receipt_id, ending=ending, now=now)
     record(extraction, turn=turn, row=row, code=code, now=now)
     if turn.model is None or extraction.model.provider != turn.model.provider:
-        # Otherwise the reply's own call is about to find out.
+        # With the same provider, the reply's own call runs into the same error.
         breaker.trip(model=extraction.model, code=code, now=now)
     return keep(lease, base=row or extraction.base, note=code)
 
@@ -168,7 +173,7 @@ def finish(
 def published(
     extraction: Extraction, *, turn: Turn, call: ModelCall, stopped: bool, now: datetime
 ) -> tuple[ChatState | None, str]:
-    """Return the new version, or None with the code of the reason why there is none."""
+    """Return the new version, or None with the reason's code."""
     if stopped:
         return None, "stopped"
     if call.error is not None:
@@ -189,13 +194,13 @@ def published(
             prompt_version=STATE_V1,
         )
     except states.StateChanged as refusal:
-        # A person corrected it during the call: their correction counts.
+        # A person edited the state during the call. The edit wins.
         return None, refusal.code
     return row, ""
 
 
 def judged(extraction: Extraction, call: ModelCall) -> StateUpdate:
-    """Return what the reply makes of the state so far."""
+    """Return the update that the reply makes to the previous state."""
     return updated_state(
         str(call.text), finish=call.finish, state=extraction.values, schema=extraction.schema
     )
@@ -204,7 +209,7 @@ def judged(extraction: Extraction, call: ModelCall) -> StateUpdate:
 def record(
     extraction: Extraction, *, turn: Turn, row: ChatState | None, code: str, now: datetime
 ) -> None:
-    """Record in the ledger which version the turn has and, if it is the old one, why."""
+    """Record in the ledger the turn's state version, and the reason if it is the old one."""
     base = extraction.base
     version = row.version if row else (base.version if base else 0)
     data = {"version": version, "receipt": str(extraction.receipt_id)}
@@ -219,7 +224,7 @@ def record(
 
 
 def keep(lease: Lease, *, base: ChatState | None, note: str = "") -> Tail:
-    """Write the turn's tail: the state in force now, for all its steps. Raises `LeaseLost`."""
+    """Write the turn's tail, which holds the state for all its steps. Raises `LeaseLost`."""
     tail = {"state": str(base.pk) if base else "", "note": f"state:{note}" if note else ""}
     write(lease, tail=tail)
     return tail

@@ -1,4 +1,4 @@
-"""The prompt for a model that reads the state of a chat."""
+"""The prompt for the model that extracts a chat's state."""
 
 from chats.models import Branch, ChatState, Message, Turn
 from chats.prompt import composition
@@ -17,8 +17,8 @@ from contextpolicy.engine.strategies.entity_state import (
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.models import ModelSpec
 
-# The most user messages that one extraction reads. It has more than one to read after a failure, or
-# if messages arrived during a reply.
+# The most user messages that one extraction reads. There is more than one after a failure, or if
+# messages arrived during a reply.
 MOST_MESSAGES = 20
 
 
@@ -31,7 +31,7 @@ def compose(
     model: ModelSpec,
     counter: TokenCounter,
 ) -> SidePrompt | None:
-    """Compose the call for the state after the question; None when there is nothing new to read."""
+    """Compose the call for the state after the question. None if there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
     limit = prompt_limit(values, model_window=model.window)
     factor = composition.calibration_of(branch, model=model)
@@ -49,7 +49,7 @@ def compose(
     if known:
         texts.append(("tail", "state", text := state_text(known), counter.count(text)))
     tokens = wire_tokens(system, counter) + wire_tokens(asked, counter)
-    # The frame around the pieces counts with the newest message.
+    # The frame around the texts counts towards the newest message.
     sizes = [message.tokens for message in read[:-1]]
     sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
     return SidePrompt(
@@ -86,9 +86,9 @@ def unread(
     room: int,
     counter: TokenCounter,
 ) -> tuple[engine.Message, ...]:
-    """Return the person's messages since the state was last updated, up to the question.
+    """Return the person's messages since the last state update, up to the question.
 
-    They are the newest messages that fit into `room`, at least one if there is any.
+    The newest messages that fit into `room` tokens, at least one if there is any.
     """
     question, _ = composition.turn_messages(turn, branch=branch)
     if not question:

@@ -1,4 +1,4 @@
-"""The statements of the reply pipeline, compiled once."""
+"""Prepared statements of the reply pipeline."""
 
 from functools import cache
 
@@ -24,16 +24,16 @@ from speed import prepared
 
 
 def overdue(at: prepared.At) -> QuerySet[Turn]:
-    """Select turns that wait for longer than they should, or that a worker handed back."""
+    """Select turns that have waited too long, or that a worker released."""
     since = leases.ago(at("age", DurationField()))
-    # Filters by status twice: SQLite uses the index of unfinished turns only where its very
-    # condition is repeated, and without it would read all turns there ever were.
+    # Filter by status twice: SQLite uses the partial index of unfinished turns only if the query
+    # repeats the index condition. Otherwise it would scan all turns.
     waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
     return free(waiting.filter(Q(queued_at__lt=since) | Q(handed_back=True)))
 
 
 def free(turns: QuerySet[Turn]) -> QuerySet[Turn]:
-    """Select those whose branch has no running turn but others of their round, each in its lane."""
+    """Select turns whose branch runs no other turn, except for other lanes of the same round."""
     running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
     others = running.exclude(lane__gt=0, round=OuterRef("round"))
     return turns.filter(~Exists(running) | Q(lane__gt=0) & ~Exists(others))
@@ -42,7 +42,7 @@ def free(turns: QuerySet[Turn]) -> QuerySet[Turn]:
 OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
 
 
-# These too repeat the very condition of the index.
+# These repeat the index condition too.
 BUSY_SERVER = prepared.Select(
     lambda at: Turn.objects.filter(
         status__in=UNFINISHED, model__provider=at("provider")
@@ -86,8 +86,8 @@ BUSY_BRANCHES = prepared.Select(
     lambda at: (
         Turn.objects.filter(status__in=UNFINISHED, api_key=None)
         .exclude(branch=at("branch"))
-        # Checked for each turn, as there are few: from the person's side it would read all turns
-        # they ever had.
+        # Checked per turn, since there are few. Starting from the person would read all turns they
+        # ever had.
         .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
         .values_list("branch")
         .distinct()
@@ -122,7 +122,7 @@ BOOKED_CALLS = prepared.Select(
 OPEN_RECEIPT = prepared.Update(
     lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
     ("outcome", "usage", "error_code", "finished_at"),
-    # Where a part was erased meanwhile, a hash of the whole would be a way to guess it.
+    # After an erasure, a hash of the whole body would allow guessing the erased text.
     lambda at: {
         "body_sha256": Case(When(erased_at=None, then=at("body", CharField())), default=Value(""))
     },
@@ -139,13 +139,13 @@ NEXT_TURNS = prepared.Select(
 
 
 def claimable(at: prepared.At) -> QuerySet[Turn]:
-    """Select the turn, if it waits and its branch is free.
+    """Select the turn if it is queued and its branch is free.
 
-    A turn whose lease ran out is left to the sweep, which counts the loss: a second task does
+    A turn with an expired lease is left to the sweep, which counts the loss. A second task does
     nothing.
     """
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
-    # A turn of a round without an agent waits for the end of the reply before it.
+    # In a round, a turn without an agent waits until the current reply ends.
     waiting = waiting.filter(Q(round=None) | Q(agent__isnull=False))
     return free(waiting)
 
@@ -173,7 +173,7 @@ CLAIM = prepared.Update(
 
 
 def held_row(at: prepared.At) -> QuerySet[Turn]:
-    """Select the turn, as long as it is held with the token."""
+    """Select the turn while it is held with the token."""
     return Turn.objects.filter(pk=at("turn"), status=Turn.Status.RUNNING, lease_token=at("token"))
 
 
@@ -195,7 +195,7 @@ TURN = prepared.Select(
 
 
 def wanted_row(at: prepared.At) -> QuerySet[Turn]:
-    """Select the turn that is held, as long as nobody asked it to stop."""
+    """Select the held turn unless it was asked to stop."""
     return held_row(at).filter(stop_requested_at=None)
 
 
@@ -204,7 +204,7 @@ RENEW = prepared.Update(
 )
 
 
-# By step, too: a text that comes late must not replace that of the next step.
+# Filters by step, so that late text does not overwrite the next step's.
 SAVE_TEXT = prepared.Update(
     lambda at: wanted_row(at).filter(step=at("step"), begun_anew=at("begun_anew")),
     ("partial_text", "partial_reasoning"),

@@ -1,6 +1,6 @@
-"""The writes of a running turn, each one transaction, each fenced by the lease.
+"""The writes of a running turn: each is one transaction, fenced by the lease.
 
-Open a step (take up what waits), book the call before it is made, close the step or the turn.
+Open a step (accept waiting messages), record the call, close the step or the turn.
 """
 
 import uuid
@@ -40,48 +40,47 @@ from speed import prepared
 from speed.commits import unflushed
 
 WORKER = "worker"
-# The seconds after a reply before it is indexed: meanwhile the pages fetch it.
-INDEX_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a step or a turn: its parts, why the text stopped, and the failure if any."""
+    """The end of a step or a turn: its parts, why the text stopped, and the error if any."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     finish: str = Message.Finish.STOP
     usage: Mapping[str, Any] = field(default_factory=dict)
-    # Of the body of the call, as its bytes left.
+    # SHA-256 of the request body as sent.
     body_sha256: str = ""
     receipt_id: uuid.UUID | None = None
     first_token_at: datetime | None = None
     error_code: str = ""
     error_sentence: str = ""
     error_details: Mapping[str, Any] = field(default_factory=dict)
-    # Folding is due once the reply has so many tokens; None: this policy does not fold.
+    # Compaction is due from this many tokens of the reply. None: the policy does not compact.
     fold_from: int | None = None
-    # From so many tokens of the reply on, the next prompt is read ahead; None: it is not.
+    # A cache warm-up is due from this many tokens of the reply. None: no warm-up.
     warm_from: int | None = None
-    # The policy's light model; it writes the title of a chat that has its first reply.
+    # Slug of the policy's summary model, which writes the title after a chat's first reply.
     light_model: str = ""
-    # The policy's strategy; some want to hear of a reply.
+    # The policy's strategy. It may have an `after_turn` hook.
     strategy: str = ""
-    # A message of the person may tell something of them that holds beyond the chat.
+    # Whether the person's messages may contain preferences to save.
     tells: bool = False
-    # A model may read the chat for more of that once it rests.
+    # Whether a model may infer preferences once the chat is idle.
     infers: bool = False
-    # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
+    # Of the prompt: tokens in our count, shares by script, and the calibration factors when it was
+    # composed.
     estimate: int = 0
     factors: Factors = field(default_factory=Factors)
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
-        """Tell whether the chat may have grown over a mark of its policy."""
+        """Return True if the reply may have taken the chat over a compaction threshold."""
         tokens = reply.token_count or 0 if reply else 0
         return self.fold_from is not None and tokens >= self.fold_from
 
     def asks_for_warm_up(self, reply: Message | None) -> bool:
-        """Tell whether the next prompt may begin in another way than this one."""
+        """Return True if the next prompt may have a different prefix."""
         tokens = reply.token_count or 0 if reply else 0
         return self.warm_from is not None and tokens >= self.warm_from
 
@@ -97,10 +96,12 @@ class Ending:
 def begin(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn] | None:
-    """Claim the turn and open its first step at once; None when it cannot be claimed.
+    """Claim the turn and open its first step.
 
-    The branch is locked first: of two turns of a branch that begin at the same time, one would hold
-    itself and wait to absorb the other, which waits to see whether the first one runs.
+    None if it cannot be claimed.
+
+    Locks the branch first. Without that, two turns of a branch that start at once could deadlock:
+    one waits to absorb the other, which waits to see whether the first is running.
     """
     try:
         with unflushed():
@@ -110,7 +111,7 @@ def begin(
                 return None
             return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
     except IntegrityError:
-        # Another turn of the branch was quicker.
+        # Another turn of the branch was claimed first.
         return None
 
 
@@ -125,7 +126,7 @@ def use_tool(
     sent: Collection[int] = (),
     look: Look | None = None,
 ) -> str | None:
-    """Run a tool call and record in the ledger the messages that it read. Raises `LeaseLost`."""
+    """Run a tool call and record in the ledger which messages it read. Raises `LeaseLost`."""
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.answer(
         call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
@@ -146,7 +147,7 @@ def use_tool(
 
 @transaction.atomic
 def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
-    """Offer the model no tools from now on: its server refused them. Return it as it is then."""
+    """Disable tools for the model because its server rejected them. Returns the updated model."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.supports_tools:
         model.supports_tools = False
@@ -165,16 +166,18 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 
 
 def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
-    """Take up every waiting message and begin the next step, in the caller's transaction."""
+    """Add all waiting messages to the branch and start the next step, in the caller's
+    transaction.
+    """
     if turn.seen_to is None:
         turn.seen_to = lanes.seen_to(turn) if turn.lane else None
         if turn.seen_to is None:
             messages.take_up(turn=turn, counter=counter, now=now)
         if turn.agent_id is not None:
-            # A later attempt composes the same prompt.
+            # Makes later attempts compose the same prompt.
             turn.seen_to = turn.branch.last_seq if turn.seen_to is None else turn.seen_to
             write(lease, seen_to=turn.seen_to)
-    # A first attempt that begins has no steps yet.
+    # A first attempt has no stored steps before its first step.
     own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
@@ -207,13 +210,13 @@ def book_call(
     now: datetime,
     is_first_asking: bool = False,
 ) -> uuid.UUID:
-    """Write the receipt of a call before it is made, and the event of a compressed context.
+    """Write the receipt before the call is made, and the event of a compressed context.
 
-    After a commit of unknown fate this is called again: the call may be booked already, unless the
-    attempt has only just begun.
+    Repeated after a commit with unknown outcome: the call may already be recorded, unless
+    `is_first_asking`.
     """
     if prompt.offers_search and not turn.branch.search_offered:
-        # First: others lock a branch before its turns.
+        # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
     write(lease, effective_policy=prompt.effective)
     if not is_first_asking:
@@ -240,8 +243,8 @@ def book_call(
 def written_receipt(
     prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
 ) -> Receipt:
-    """Write the receipt of a call that is about to be made, with the texts that it names."""
-    # In a text layout the first piece carries the joints, which can be more than it took itself.
+    """Write the receipt of a planned call, with the prompt texts that it refers to."""
+    # In text layouts the first segment includes the separators, which can exceed its own tokens.
     counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
     digests = [
         PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
@@ -265,7 +268,7 @@ def written_receipt(
 
 
 def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
-    """Complete a receipt once, with the outcome of the call. Later writes change nothing."""
+    """Complete a receipt with the call's outcome. Does nothing if it is already complete."""
     completed = {
         "outcome": ending.outcome,
         "usage": dict(ending.usage),
@@ -276,13 +279,14 @@ def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
 
 
 def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
-    """Store a finished step; return True when the turn continues: tools ran, or a message arrived.
+    """Store a finished step.
 
-    Otherwise the same transaction ends the turn, so that no message can slip in between. After a
-    commit of unknown fate this is called again: a turn that ended is no longer ours, and a step
-    that is stored continues.
+    Return True if the turn continues: tools ran, or a message arrived.
+
+    Otherwise the same transaction ends the turn, so that no message is missed. Repeated after a
+    commit with unknown outcome: an ended turn raises `LeaseLost`, and a stored step continues.
     """
-    # Counted before anything is locked: a long reply takes its time.
+    # Count before locking: a long reply takes time.
     counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
     with transaction.atomic():
         chat, turn = locked(lease)
@@ -302,7 +306,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
                 ending=ending,
                 now=now,
             )
-        # Last, because replies of one model wait for each other from here to the commit.
+        # Last: this locks the model row until commit.
         learn(turn=turn, ending=ending)
         failpoint("before_commit_reply")
     failpoint("after_commit_reply")
@@ -310,10 +314,10 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
 
 
 def continues(turn: Turn, *, ending: Ending) -> bool:
-    """Tell whether a turn goes on after a step: its tools ran, or a message arrived meanwhile.
+    """Return True if a turn continues after a step: its tools ran, or a message arrived.
 
-    What a person wrote is the next agent's where a team replies. A program's turn is one step: its
-    tools are its own, and what is written on the page meanwhile gets a turn of its own.
+    In a team, the next agent answers new messages. A client's turn has one step: the client runs
+    its own tools, and a message written on the page gets a separate turn.
     """
     if turn.client is not None:
         return False
@@ -331,7 +335,7 @@ def locked(lease: Lease) -> tuple[Chat, Turn]:
 
 
 def learn(*, turn: Turn, ending: Ending) -> None:
-    """Adjust the model's calibration to what the provider counted."""
+    """Update the model's calibration from the provider's token counts."""
     if turn.model_id is not None and ending.usage:
         calibration.learn(
             model_id=turn.model_id,
@@ -365,7 +369,7 @@ def store_step(
 def end_early(
     *, lease: Lease, status: str, ending: Ending, counter: TokenCounter, now: datetime
 ) -> None:
-    """End a turn that failed or was stopped; the text so far is kept as its reply."""
+    """End a turn that failed or was stopped. The text so far becomes its reply."""
     chat, turn = locked(lease)
     reply = None
     if ending.parts:
@@ -386,7 +390,7 @@ def end(
     ending: Ending,
     now: datetime,
 ) -> None:
-    """Bring the turn to its end state, record it in the ledger, and enqueue what follows."""
+    """Set the turn's final status, record it in the ledger, and enqueue follow-up jobs."""
     write(
         lease,
         status=status,
@@ -403,10 +407,10 @@ def end(
         **({} if turn.client is None else {"client": {}}),
         **RELEASED,
     )
-    # A reply to an API client waits for no person.
+    # A reply to an API client is not marked unread.
     chat.updated_at, chat.unread = now, chat.unread or turn.client is None
     prepared.save(chat, "updated_at", "unread", "accepted_count")
-    # Before the ledger's head is locked: an erasure locks the memory first, then the heads.
+    # Lock order: an erasure locks the memory before the ledger heads.
     if reply is not None and not ending.error_code:
         keep_said(turn, chat=chat, ending=ending, now=now)
     ledger.record(
@@ -434,7 +438,7 @@ def end(
 
 
 def keep_said(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
-    """Keep what the person told of themselves; what they said beside it is read later."""
+    """Save preferences that the person stated, and schedule inference of others."""
     if ending.tells:
         tellings.note_told(turn, chat=chat, now=now)
     if ending.infers:
@@ -442,22 +446,22 @@ def keep_said(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
-    """Have what was said made searchable; should the task be lost, the sweep finds what is behind.
+    """Enqueue indexing of the chat, except for temporary chats.
 
-    Nothing of a temporary chat is.
+    The sweep catches up on lost tasks.
     """
     if reply is not None and not chat.temporary:
-        queue.enqueue(queue.INDEX_CHAT, chat_id=chat.pk, countdown=INDEX_AFTER)
+        queue.enqueue_indexing(chat.pk)
 
 
 def writes_title(reply: Message | None, *, ending: Ending) -> bool:
-    """Tell whether this is the first reply of a chat that the light model may give a title."""
+    """Return True if this is a chat's first reply and a model may write the title."""
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
 
 def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
-    """Return the ledger's data about an ended turn: ids, numbers, and a commitment to each call."""
+    """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
     data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt_data(turn)}
     if reply is not None:
         data |= {"reply": str(reply.pk), "seq": reply.seq}
@@ -469,20 +473,20 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
 
 
 def attempt_data(turn: Turn) -> dict[str, Any]:
-    """Return the ledger's data about the attempt that ends: its number, and each call it made."""
+    """Return the ledger data of an ending attempt: its number and its calls."""
     calls, bodies = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
     return {"attempt": turn.attempt, "calls": calls, **({"bodies": bodies} if bodies else {})}
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:
-    """Hand the branch's oldest queued turn to a worker."""
+    """Enqueue the branch's oldest queued turn."""
     for (turn_id,) in statements.NEXT_TURNS.tuples(branch=branch_id):
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
 
 
 @transaction.atomic
 def hand_back(*, lease: Lease, now: datetime) -> None:
-    """Put the turn back in the queue because this worker ends; it does not count as a loss."""
+    """Requeue the turn because this worker shuts down. It does not count as a loss."""
     turn = locked_turn(lease)
     write(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
     ledger.record(

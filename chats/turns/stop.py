@@ -1,4 +1,4 @@
-"""Stops a turn: at once when it only waits, else by telling its worker."""
+"""Stops a turn: a queued one at once, a running one by notifying its worker."""
 
 import logging
 import uuid
@@ -9,6 +9,7 @@ from functools import partial
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -25,24 +26,26 @@ logger = logging.getLogger(__name__)
 
 
 class TurnIsOver(Refusal):
-    """The turn has ended, so nothing is left to stop."""
+    """The turn has already ended."""
 
     code = "turn_is_over"
     status = 409
-    sentence = "This reply is already over."
+    sentence = gettext_noop("This reply has already ended.")
 
 
 def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False) -> Turn:
-    """Ask the turn to stop. A queued one ends here, a running one at its next token.
+    """Ask the turn to stop.
 
-    Of a team's replies that are written at the same time only this one stops, or, `with_others`,
-    all of them, and their round.
-    The request stands in the row, which the worker reads at each heartbeat; the bus only makes it
-    quicker. Asking again changes nothing. Raises `TurnIsOver`.
+    A queued turn ends here, a running one at its next token.
+
+    For parallel replies of a team, only this one stops, or all of them and their round if
+    `with_others`. The request is stored in the row, which the worker reads at each heartbeat. The
+    bus only speeds it up. Idempotent. Raises `TurnIsOver`.
     """
     with transaction.atomic():
         if turn.round_id is not None:
-            # As who accepts a message or ends a reply does: one at a time decides who follows.
+            # Serialises with accepting a message and ending a reply: only one transaction decides
+            # which turn follows.
             locking.chat_of(turn.pk)
         asked = locked_in_order({turn.pk, *(beside(turn) if with_others else ())})
         turn = next(each for each in asked if each.pk == turn.pk)
@@ -60,20 +63,20 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool
 
 
 def beside(turn: Turn) -> list[uuid.UUID]:
-    """Return the ids of the replies that are written at the same time as a turn's."""
+    """Return the ids of all unfinished lanes of a turn's round, including its own."""
     if not turn.lane or turn.round is None:
         return []
     return list(lanes.unfinished(turn.round).values_list("pk", flat=True))
 
 
 def locked_in_order(pks: Iterable[uuid.UUID]) -> list[Turn]:
-    """Return turns, locked in the order of their ids, as the heartbeat of a worker locks them."""
+    """Return turns, locked in id order like the worker's heartbeat locks them."""
     rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
     return list(rows.order_by("pk"))
 
 
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
-    """Ask every turn of a chat that is not over to stop; call inside a transaction."""
+    """Ask all unfinished turns of a chat to stop. Call inside a transaction."""
     for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
         if lanes.unfinished(made).exists():
             rounds.stop(made, now=now)
@@ -82,7 +85,7 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     pks = list(running.order_by("accepted").values_list("pk", flat=True))
     locked_in_order(pks)
     for pk in pks:
-        # Read one by one: the end of one may open a round for the next.
+        # Read one by one: ending a turn may open a round for the next.
         turn = rows.filter(pk=pk).first()
         if turn is None:
             continue
@@ -92,7 +95,7 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
 
 
 def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
-    """Write the request, and the end of a turn that no worker has begun."""
+    """Store the stop request. Ends a turn that no worker has started."""
     chat_id = turn.branch.chat_id
     turn.stop_requested_at = now
     fields = ["stop_requested_at"]
@@ -111,11 +114,18 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
 
 
 def tell_workers(turn: Turn) -> None:
-    """Put the turn's id on the stop stream; the row holds when the bus is down."""
+    """Publish the turn's id on the stop stream.
+
+    If the bus is down, the row still has the request.
+    """
     try:
         with Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
         ) as client:
             client.xadd(STOPS, {"turn": str(turn.pk)}, maxlen=1000, approximate=True)
     except (RedisError, OSError) as error:
-        logger.warning("stop of %s left to the heartbeat: %s", turn.pk, type(error).__name__)
+        logger.warning(
+            "live bus unreachable, turn %s stops at its next heartbeat: %s",
+            turn.pk,
+            type(error).__name__,
+        )

@@ -1,4 +1,4 @@
-"""Keeps what a person told of themselves in the messages of a turn, when the turn ends."""
+"""Saves preferences that people state in the messages of a turn, when the turn ends."""
 
 from datetime import datetime
 
@@ -8,11 +8,11 @@ from chats.models import Chat, Folder, Message, Preference, Turn
 
 
 def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
-    """Note what the turn's own messages of the chat's owner tell, in the caller's transaction.
+    """Save preferences stated in the owner's messages of a turn, in the caller's transaction.
 
-    What they ask to forget is taken out of use first. Returns what was noted or confirmed. Nothing
-    is read of a chat without memory, nor of a person who did not agree, nor of what was said by
-    others in a team.
+    Preferences that the owner asks to forget are withdrawn first. Returns saved and confirmed
+    preferences. Skips chats without memory, people who did not agree, and messages of other team
+    members.
     """
     if not remembers(chat) or not preferences.is_noting(preferences.settings_of(chat.owner_id)):
         return []
@@ -35,7 +35,7 @@ def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
 
 
 def await_rest(chat: Chat, *, now: datetime) -> None:
-    """Have a model read the chat once it rests, where its owner agreed.
+    """Schedule inference of preferences once the chat is idle, if its owner agreed.
 
     Runs in the caller's transaction.
     """
@@ -44,7 +44,7 @@ def await_rest(chat: Chat, *, now: datetime) -> None:
 
 
 def remembers(chat: Chat) -> bool:
-    """Tell whether anything may be noted in a chat."""
+    """Return True if preferences may be saved from a chat."""
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id is None:

@@ -1,10 +1,9 @@
-"""Warm-ups: a model server reads a changed prompt before somebody's message waits for that.
+"""Cache warm-ups: the model server processes a changed prompt ahead of the next message.
 
-What the next prompt begins with is sent, without the question and for one token of a reply that
-nobody reads: once after each change, and once when somebody begins to write in a chat that has
-rested. Only where it costs nothing, and never while the server writes a reply. It is a help and no
-promise: a call that fails is not repeated and tells nobody, and one that is under way is given up
-as soon as any turn of its server is accepted.
+Sends the prefix of the next prompt without a question and for one output token, which is discarded.
+Runs once after each change, and once when a person starts typing in an idle chat. Only where it
+costs nothing, and never while the server writes a reply. Best effort: failed calls are not retried
+or reported, and a running call is cancelled when any turn of its server is accepted.
 """
 
 import logging
@@ -41,23 +40,24 @@ from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
 
-# `swap`: the prompt has changed; `typing`: somebody writes; `ahead`: the next turn might change it.
+# `swap`: the prompt changed. `typing`: a person is typing. `ahead`: the next turn may change it.
 Cause = Literal["swap", "typing", "ahead"]
-# A busy server is asked again after so many seconds, so often.
+# Seconds between retries while the server is busy, and the most retries.
 AGAIN_AFTER = 2.0
 MOST_TRIES = 15
-# A summary is published, or the window moved, and the prompt composed again.
+# The most times that a summary is published or the window moved before the prompt is composed
+# again.
 ROUNDS = 3
 RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None, "receipt": None, "worker": ""}
 
 
 class ServerBusy(Exception):
-    """The model's server writes a reply, or reads another prompt ahead."""
+    """The model's server is writing a reply or running another warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmCall:
-    """A booked call: its receipt, its lease's token, and the branch as it was composed from."""
+    """A recorded call: its receipt, lease token, and the branch it was composed from."""
 
     branch: Branch
     receipt_id: uuid.UUID
@@ -67,9 +67,11 @@ class WarmCall:
 
 
 def begin_to_write(*, chat: Chat, now: datetime) -> bool:
-    """Ask for a warm-up because somebody begins to write; return whether one is asked for.
+    """Request a warm-up because a person starts typing.
 
-    It is once in each rest of the chat, whichever tab says it, and not soon after another one.
+    Return True if one was requested.
+
+    At most one per idle period of the chat, across all tabs, and not shortly after another warm-up.
     """
     rested_at = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
     branch_id = chat.active_branch_id
@@ -88,9 +90,11 @@ def begin_to_write(*, chat: Chat, now: datetime) -> bool:
 
 
 def may_warm_up(chat: Chat) -> bool:
-    """Tell whether the chat's prompts may be read ahead as things stand; those of a team are not.
+    """Return True if the chat's prompts may be warmed up now.
 
-    Which agent replies next, and with which prompt, is known when somebody has written.
+    Never for a team.
+
+    Which agent replies next, and with which prompt, depends on the next message.
     """
     if chat.team_id is not None:
         return False
@@ -111,9 +115,9 @@ def warm_up(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Have the server read what the branch's next prompt begins with, if that is still of use.
+    """Send the prefix of the branch's next prompt to the server, if that is still useful.
 
-    A busy server is asked again a little later. `is_closing` tells that this process ends.
+    Retries later while the server is busy. `is_closing` returns True when this process shuts down.
     """
     try:
         with alone:
@@ -137,9 +141,9 @@ def warm_up(
 
 
 def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
-    """Make the call and return how it ended, also where that was not foreseen.
+    """Make the call and return its ending, also after an unexpected error.
 
-    Raises Django's DatabaseError: then nothing can be written.
+    Raises Django's DatabaseError, because then nothing can be written.
     """
     databases.give_back()
     try:
@@ -154,10 +158,12 @@ def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
 def prepare(
     branch_id: uuid.UUID, *, cause: Cause, counter: TokenCounter, now: datetime
 ) -> WarmCall | None:
-    """Compose and book the call; None if there is nothing to read, or nobody may ask for it.
+    """Compose and record the call.
 
-    What the next turn would do before its prompt is done here: a summary that is due goes into
-    force, the window moves. Raises `ServerBusy`.
+    None if there is nothing to warm up, or it is not allowed.
+
+    Runs the next turn's preparations first: publish a prepared summary, move the window. Raises
+    `ServerBusy`.
     """
     has_changed = False
     for _ in range(ROUNDS):
@@ -172,7 +178,7 @@ def prepare(
                 return None
             if is_busy(account.slug):
                 raise ServerBusy
-            # Whether something is due ahead depends on what will be asked: as much as just now.
+            # The need depends on the next question. Assume that it is as long as the last one.
             is_guess = cause == "ahead" and not has_changed
             lead = composition.compose_lead(
                 branch=branch,
@@ -181,7 +187,7 @@ def prepare(
                 expected=newest_question(branch, counter=counter) if is_guess else None,
             )
         except Refusal:
-            # Whoever writes next is told.
+            # The author of the next message gets the refusal.
             return None
         if step_ahead(branch, made=lead, choice=choice, now=now):
             has_changed = True
@@ -193,14 +199,14 @@ def prepare(
 
 
 def newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
-    """Return the newest message of a person."""
+    """Return the newest user message."""
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
     said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
     return next(iter(history.load_all(said, counter=counter)), None)
 
 
 def branch_at_rest(branch_id: uuid.UUID) -> Branch | None:
-    """Return the branch if it is its chat's active one and no reply is written there, else None."""
+    """Return the branch if it is its chat's active one and has no unfinished turn, else None."""
     rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
     branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
     return None if branch is None or is_answering(branch_id) else branch
@@ -213,9 +219,11 @@ def step_ahead(
     choice: model_choice.ChosenModel,
     now: datetime,
 ) -> bool:
-    """Do what the next turn would do before it sends this prompt; return whether something was.
+    """Run the next turn's preparations for this prompt.
 
-    While a summary is being written, or may be, the window waits for it.
+    Return True if anything changed.
+
+    The window does not move while a summary is being written or may be.
     """
     if isinstance(made, composition.Move) or (made is not None and made.need.action == "swap"):
         ready = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
@@ -229,22 +237,22 @@ def step_ahead(
 
 
 def swap_of(branch: Branch) -> str:
-    """Name what is in force on a branch."""
+    """Return a key of the branch's active compaction and context revision."""
     return f"{branch.active_compaction_id or ''}:{branch.context_revision}"
 
 
 def is_warm(branch: Branch) -> bool:
-    """Tell whether what is in force on the branch was read ahead already."""
+    """Return True if the branch's current prefix was already warmed up."""
     return WarmUp.objects.filter(pk=branch.pk, swap=swap_of(branch)).exists()
 
 
 def is_answering(branch_id: uuid.UUID) -> bool:
-    """Tell whether a turn of the branch is not over."""
+    """Return True if the branch has an unfinished turn."""
     return Turn.objects.filter(branch=branch_id, status__in=UNFINISHED).exists()
 
 
 def is_busy(provider: str) -> bool:
-    """Tell whether a server has a turn that is not over, in any chat."""
+    """Return True if a server has an unfinished turn in any chat."""
     return bool(statements.BUSY_SERVER.tuples(provider=provider))
 
 
@@ -252,10 +260,10 @@ def is_busy(provider: str) -> bool:
 def book(
     branch: Branch, *, prompt: composition.Prompt, cause: Cause, now: datetime
 ) -> WarmCall | None:
-    """Write the receipt and the lease, with the ledger row that commits to the call.
+    """Write the receipt and the lease, with the ledger entry that commits to the call.
 
-    Looked at once more under the chat's lock: an erasure since the prompt was composed would not
-    know this receipt. Then, and after another call for the same, it is None. Raises `ServerBusy`.
+    Checks again under the chat's lock: an erasure since the prompt was composed would miss this
+    receipt. None if the branch changed or another call did the same. Raises `ServerBusy`.
     """
     try:
         locking.locked_chat(branch.chat_id)
@@ -269,7 +277,7 @@ def book(
     turn = last_turn(branch)
     if turn is None:
         return None
-    # Of two chats of a server, one asks after the other.
+    # Serialises the chats of a server.
     account = prompt.account
     list(ProviderAccount.objects.select_for_update(no_key=True).filter(slug=account.slug))
     running = WarmUp.objects.filter(leases.held(), provider=account.slug)
@@ -313,12 +321,12 @@ def book(
 
 
 def facts_of(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
-    """Return what tells whether a branch changed since its prompt was composed."""
+    """Return the values that change when the branch changes after its prompt was composed."""
     return branch.active_compaction_id, branch.context_revision, branch.last_seq
 
 
 def last_turn(branch: Branch) -> Turn | None:
-    """Return the turn of the newest message on a branch's path, after which the call is made."""
+    """Return the turn of the newest message on a branch. The call is recorded under it."""
     rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
     newest: Message | None = rows.select_related("turn").first()
     return newest.turn if newest else None
@@ -332,7 +340,7 @@ def next_call(turn: Turn) -> int:
 
 
 async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
-    """Make the call as long as it is wanted, and return how it ended."""
+    """Make the call while it is useful, and return its ending."""
     wanted = StillWanted(call, is_closing)
     _, ending = await background_call.hear(
         call.request,
@@ -344,7 +352,7 @@ async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
 
 
 class StillWanted:
-    """Tells whether a call that is under way is of use, and keeps its lease."""
+    """Checks whether a running call is still useful, and renews its lease."""
 
     def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:
         self.call = call
@@ -352,7 +360,9 @@ class StillWanted:
         self.renewed_at = time.monotonic()
 
     def still(self) -> bool:
-        """Look once: no turn of this server or chat waits, and the prompt is as it was."""
+        """Return True if no turn of this server or chat is waiting and the prompt has not
+        changed.
+        """
         branch = self.call.branch
         if self.is_closing() or is_busy(self.call.account.slug) or is_answering(branch.pk):
             return False
@@ -371,7 +381,7 @@ class StillWanted:
 
 @transaction.atomic
 def close(call: WarmCall, *, ending: Ending, now: datetime) -> None:
-    """Complete the receipt and give the lease back; a call that was swept stays as it is."""
+    """Complete the receipt and release the lease. Does nothing to a call that was swept."""
     mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
     done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
     if mine.update(**done, **RELEASED):
@@ -379,7 +389,7 @@ def close(call: WarmCall, *, ending: Ending, now: datetime) -> None:
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the calls of workers that ended; return how many there were. None is made again."""
+    """Close the warm-ups of dead workers. Return their number. None is repeated."""
     dead = list(WarmUp.objects.filter(leases.ended()).values_list("pk", "receipt", "lease_token"))
     for branch_id, receipt_id, token in dead:
         with transaction.atomic():
@@ -392,6 +402,6 @@ def sweep(*, now: datetime) -> int:
 
 
 def expire(*, worker: str) -> int:
-    """Let the leases of workers run out now that have ended; their names begin with `worker`."""
+    """Expire the leases of dead workers whose names start with `worker`."""
     rows = WarmUp.objects.filter(lease_until__isnull=False, worker__startswith=worker)
     return rows.update(lease_until=leases.just_ended())

@@ -1,1 +1,1 @@
-"""The pages: HTTP in, one call into the domain, HTML out."""
+"""Page views: parse the request, call the domain once, render HTML."""

@@ -1,10 +1,10 @@
-"""The way into every page: a signed-in person, and times in that person's zone."""
+"""Sign-in requirement, time zone and rate limits of page views."""
 
 import functools
 import time
 import zoneinfo
 from collections.abc import Callable
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -12,47 +12,52 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django_htmx.middleware import HtmxDetails
 
 from chats.ground import rates
 from chats.ground.refusals import Refusal
-from chats.people.zones import remember_zone
+from chats.people import zones
 from chats.web.errors import refusal_response
 
-# Set by the page's script from the browser's own setting.
+# Set by the page's script to the browser's time zone.
 ZONE_COOKIE = "zone"
 
 
 class PersonRequest(HttpRequest):
-    """A request whose sender is signed in."""
+    """A request of a signed-in user."""
 
     user: User
     htmx: HtmxDetails
 
 
 class SignedOut(Refusal):
-    """A part of a page was requested without a session."""
+    """An htmx request arrived without a session."""
 
     code = "signed_out"
     status = 401
-    sentence = "You are signed out. Sign in in another tab, then try again. Your text stays here."
+    sentence = gettext_noop(
+        "You are signed out. Sign in in another tab, then try again. Your text stays here."
+    )
 
 
 View = Callable[..., HttpResponse]
 
 
 def signed_in(view: View) -> View:
-    """Require a session: redirect a page to the sign-in page, answer an htmx request with 401.
+    """Require a session: redirect pages to sign-in, answer htmx requests with 401.
 
-    An htmx request must not be redirected: the page that sent it may hold text that is not saved.
+    An htmx request is not redirected, because its page may contain unsaved text.
     """
 
     @functools.wraps(view)
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
+            if request.method == "GET" and not cast(PersonRequest, request).htmx:
+                zones.refresh_session(user=request.user, session=request.session)
             zone = zone_of(request)
             if isinstance(zone, zoneinfo.ZoneInfo):
-                remember_zone(user=request.user, session=request.session, zone=zone.key)
+                zones.remember_zone(user=request.user, session=request.session, zone=zone.key)
             with timezone.override(zone):
                 return view(cast(PersonRequest, request), *args, **kwargs)
         if cast(PersonRequest, request).htmx:
@@ -64,21 +69,24 @@ def signed_in(view: View) -> View:
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
-    """Return the reader's time zone; UTC until the browser has told it."""
-    try:
-        return zoneinfo.ZoneInfo(request.COOKIES[ZONE_COOKIE])
-    except (KeyError, ValueError, OSError):
-        # No cookie, no zone of this server, or no name of a zone: ZoneInfo reads files by name.
-        return UTC
+    """Return the reader's time zone: their setting, else the browser's zone, else UTC."""
+    return zones.zone_for(session=request.session, browser=request.COOKIES.get(ZONE_COOKIE, ""))
+
+
+def color_scheme(request: HttpRequest) -> dict[str, str]:
+    """Template context: `color_scheme`, the value of the `color-scheme` meta element."""
+    session = getattr(request, "session", None)
+    chosen = session.get(zones.APPEARANCE) if session is not None else None
+    return {"color_scheme": chosen if chosen in ("light", "dark") else "light dark"}
 
 
 def actor(request: PersonRequest) -> str:
-    """Return the person as the ledger names them."""
+    """Return the user's name in the ledger."""
     return f"user:{request.user.pk}"
 
 
 def count_message(request: PersonRequest) -> None:
-    """Count a request that starts a reply; the same person's keys count with it.
+    """Count a request that starts a reply against the user's rate limit, shared with API keys.
 
     Raises `RateLimited`.
     """
@@ -86,5 +94,5 @@ def count_message(request: PersonRequest) -> None:
 
 
 def count_warm_up(request: PersonRequest) -> None:
-    """Count a request that may have a prompt read ahead. Raises `RateLimited`."""
+    """Count a request that may cause a cache warm-up. Raises `RateLimited`."""
     rates.WARM_UPS.take(f"user:{request.user.pk}", now=time.monotonic())

@@ -1,4 +1,4 @@
-"""The rest of the chat list, beyond the chats that a page shows."""
+"""Further pages of the chat list."""
 
 import uuid
 
@@ -15,7 +15,7 @@ from chats.web.shell import list_after, list_for, place_in
 @require_GET
 @signed_in
 def chat_list(request: PersonRequest) -> HttpResponse:
-    """Show the next chats of the person's list, as a part of the sidebar or as a page."""
+    """Show the next page of the chat list, as a partial or as a page."""
     after = place_in(request.GET.get("after", ""))
     current = chat_in(request)
     found = (
@@ -28,12 +28,12 @@ def chat_list(request: PersonRequest) -> HttpResponse:
 
 
 def open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
-    """Return the chat that the list stands beside; None if there is none any more."""
+    """Return the chat open beside the list; None if it no longer exists."""
     return access.chats_visible_to(user=request.user).filter(pk=key).first() if key else None
 
 
 def chat_in(request: PersonRequest) -> uuid.UUID | None:
-    """Return the chat that the list stands beside, if the address names one."""
+    """Return the ID of the chat open beside the list, from the query, or None."""
     try:
         return uuid.UUID(request.GET.get("current", ""))
     except ValueError:

@@ -6,6 +6,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import reswap, retarget
 
@@ -28,11 +29,11 @@ from chats.web.thread.versions import branches_of
 
 
 class AlreadySent(Refusal):
-    """The box was sent, its response got lost on the way, and then the text was changed."""
+    """The form was already sent, the response was lost, and the text was edited since."""
 
     code = "already_sent"
     status = 409
-    sentence = (
+    sentence = gettext_noop(
         "An earlier version of this message was already sent; reload to see it."
         " Send again to add this text as a new message."
     )
@@ -71,9 +72,9 @@ def chat_response(
     notice: Refusal | None = None,
     branch: Branch | None = None,
 ) -> HttpResponse:
-    """Render the whole page; with a refusal the text stays in the box under its sentence.
+    """Render the whole page. With a refusal, the text stays in the message box.
 
-    `notice`: the refusal of anything but a message. `branch`: that of the chat, read just now.
+    `notice` is the refusal of any other action. `branch` is the chat's branch, just read.
     """
     refused = refusal or notice
     models = lifecycle.enabled_models()
@@ -117,7 +118,7 @@ def chat_response(
 @require_POST
 @signed_in
 def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Send a message. If it is refused, the text comes back in its box."""
+    """Send a message. A refused text is returned in its box."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     text, key = sent_text(request), request.POST.get("key", "")
     try:
@@ -140,7 +141,7 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def message_refused(
     request: PersonRequest, chat: Chat, *, text: str, refusal: Refusal
 ) -> HttpResponse:
-    """Render the message box with the text and the sentence above it, alone or in its page."""
+    """Render the message box with the text and the error, as a partial or within its page."""
     if not request.htmx:
         return chat_response(request, chat, text=text, refusal=refusal)
     composer = composer_for(
@@ -156,21 +157,21 @@ def message_refused(
 
 
 def sent_text(request: PersonRequest) -> str:
-    """Return the text as it was typed: browsers send line ends as CRLF."""
+    """Return the text with LF line ends: browsers send CRLF."""
     return storable(request.POST.get("text", "").replace("\r\n", "\n"))
 
 
 @require_GET
 @signed_in
 def tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the end of the thread as it is now."""
+    """Show the current end of the thread."""
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
 
 
 @require_GET
 @signed_in
 def changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Answer a page that was told of a change: the thread's end, or nothing if it shows all."""
+    """Return the changed end of the thread, or 204 if the page is up to date."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     now = now_on(branch_of(chat))
     is_shown = seen(request).partition(".")[0] == now.state
@@ -181,7 +182,7 @@ def changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show what the next message would send."""
+    """Show the context meter for the next message."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     return render(request, "chats/_meter.html", {"chat": chat, "meter": meter_view(chat=chat)})
 
@@ -189,7 +190,7 @@ def meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Take note that somebody begins to write; whatever becomes of it is no matter of theirs."""
+    """Request a cache warm-up when the user starts typing. Never fails the request."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     count_warm_up(request)
     begin_to_write(chat=chat, now=timezone.now())
@@ -199,7 +200,7 @@ def warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Give the chat another title."""
+    """Rename the chat."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     title = request.POST.get("title", "")
     lifecycle.rename_chat(chat=chat, title=title, actor=actor(request), now=timezone.now())
@@ -209,7 +210,7 @@ def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_model(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Let another model reply from the next message on."""
+    """Choose the model that replies from the next message on."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     slug = request.POST.get("model", "")
     lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor(request), now=timezone.now())

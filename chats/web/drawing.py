@@ -1,11 +1,11 @@
-"""The time from which a page asks for what changed."""
+"""Timestamps from which an open page requests changes."""
 
 import time
 
-# A view has read its chat before; a page that is told of a change that it shows asks in vain.
+# Small margin: the page was read just before, and a larger one would cause needless requests.
 MARGIN_MS = 100
 
 
 def drawing_time() -> int:
-    """Return a time, in milliseconds since 1970, before which every change is in what is read."""
+    """Return a time in ms since 1970. A page read now contains every change before it."""
     return int(1000 * time.time()) - MARGIN_MS

@@ -1,16 +1,19 @@
-"""Refusals in the form of the door they came through: a page, a partial or JSON."""
+"""Refusals as a page, a partial or JSON, depending on the request."""
 
+import sys
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template import loader
+from django.utils.translation import gettext_noop
 
+from chats.ground import databases
 from chats.ground.refusals import Refusal
 
 
 def refusal_response(request: HttpRequest, refusal: Refusal) -> HttpResponse:
-    """Return the refusal as JSON for programs, else as a page with the same sentence."""
+    """Return the refusal as JSON for API paths, otherwise as a page with the same sentence."""
     response: HttpResponse
     if is_of_programs(request):
         response = JsonResponse(body_for(request, refusal), status=refusal.status)
@@ -23,12 +26,12 @@ def refusal_response(request: HttpRequest, refusal: Refusal) -> HttpResponse:
 
 
 def is_of_programs(request: HttpRequest) -> bool:
-    """Tell whether the address is one that programs use, whether or not it exists."""
+    """Return True if the path belongs to an API, whether or not it exists."""
     return request.path.partition("/")[2].partition("/")[0] in {"api", "v1"}
 
 
 def body_for(request: HttpRequest, refusal: Refusal) -> dict[str, Any]:
-    """Return the error as the address's programs know it: below /v1, OpenAI's four keys."""
+    """Return the error body of the API. Below /v1 it has OpenAI's four keys."""
     body = refusal.body(request_id=getattr(request, "request_id", ""))
     if not request.path.startswith("/api"):
         del body["error"]["request_id"]
@@ -36,20 +39,26 @@ def body_for(request: HttpRequest, refusal: Refusal) -> dict[str, Any]:
 
 
 class Unforeseen(Refusal):
-    """An error of ours that nobody foresaw; the log has it under the request's id."""
+    """An unexpected error. The log contains it under the request ID."""
 
     code = "internal_error"
     status = 500
-    sentence = (
-        "Something went wrong on this server. Nothing you wrote is lost; try again, and tell an"
-        " operator the request id if it happens again."
+    sentence = gettext_noop(
+        "Something went wrong on this server. Nothing you wrote is lost. Try again. If it happens"
+        " again, give an operator the request ID."
     )
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return the response to an unforeseen error, in the form of the door."""
+    """Return the response to an unexpected error as a page or JSON.
+
+    Also handles a full disk in writes before the view runs, such as an upload.
+    """
+    error = sys.exc_info()[1]
+    if databases.is_full(error):
+        return refusal_response(request, databases.StorageFull())
     if is_of_programs(request):
         return refusal_response(request, Unforeseen())
-    # Without the context processors: one of them may ask for the very thing that is broken.
+    # Without context processors: one of them may need the part that is broken.
     context = {"request_id": getattr(request, "request_id", "")}
     return HttpResponse(loader.get_template("500.html").render(context), status=500)

@@ -1,4 +1,4 @@
-"""Find in originals: a search over the messages that a summary or window stands for."""
+"""Search in original messages that a summary or window covers."""
 
 import uuid
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from operator import itemgetter
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.coverage import summary_of
@@ -23,15 +24,15 @@ from chats.web.auth import PersonRequest, signed_in
 from chats.web.thread.compaction_marker import source
 from chats.web.thread.rows import branch_of
 
-# The best matches of one search.
+# Maximum number of matches.
 MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message that was found: the words around the match, and the address of its original.
+    """A matching message: an excerpt around the match, and the URL of its original.
 
-    `pieces` are (text, whether it matched). `address` is empty where nothing stands for it.
+    `pieces` are (text, is match). `address` is empty if no compaction covers the message.
     """
 
     message: Message
@@ -43,7 +44,7 @@ class FoundMessage:
 @require_GET
 @signed_in
 def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the originals that match a question best, as a part or as a page of its own."""
+    """Show the originals that best match a question, as a partial or a page."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branch = branch_of(chat)
     question = request.GET.get("q", "").strip()
@@ -63,7 +64,7 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         "matches": matches_of(found, chat=chat, branch=branch, question=question),
         "missing": found.missing,
         "refusal": refusal,
-        "archive_lock": closed,
+        "archive_lock": closed.localized if closed else "",
     }
     template = "chats/_found_update.html" if request.htmx else "chats/find.html"
     status = refusal.status if refusal and not request.htmx else 200
@@ -71,14 +72,14 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 
 def choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
-    """Return who may be asked for, (id of the role, name); nobody in a chat without roles."""
+    """Return (role ID, name) of the speakers to filter by; empty in a chat without roles."""
     names = {each.role_id: each.name for each in speakers.known(branch, to=to)}
     named = sorted(names.items(), key=itemgetter(1))
-    return [("user", "You"), *named] if named else []
+    return [("user", gettext("You")), *named] if named else []
 
 
 def too_long(question: str) -> Refusal | None:
-    """Return the refusal of a question that is too long, else None."""
+    """Return the refusal of an overlong question, else None."""
     try:
         check_question(question)
     except QuestionTooLong as refusal:
@@ -95,13 +96,13 @@ def matches_of(
 
 
 def match_of(row: Message, *, chat: Chat, branch: Branch, asked: ParsedQuestion) -> FoundMessage:
-    """Return one match, with the address of its original."""
+    """Return one match with the URL of its original."""
     seq = row.seq or 0
     summary, active = summary_of(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active
     text = "\n".join(archive.texts_of(row.parts))[: archive.MOST_CHARACTERS]
     marks = marks_of(text, asked)
-    # A message can be found by its neighbours or its day; then its beginning is shown.
+    # A message can match by its neighbours or its date. Then its beginning is shown.
     shown = pieces(text, marks, part=around(text, marks))
     if over is None:
         return FoundMessage(row, shown, address="", key="")

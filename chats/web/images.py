@@ -1,4 +1,4 @@
-"""Shows the images that programs sent, each at an address of its own."""
+"""Serves images that API clients sent."""
 
 import uuid
 
@@ -8,8 +8,8 @@ from django.views.decorators.http import require_safe
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 
-# Bytes from elsewhere: opened by itself, such a file may run and load nothing. The middleware adds
-# `nosniff` and the other headers of every answer.
+# Untrusted bytes: an image opened directly must not run or load anything. The middleware adds
+# `nosniff` and the other response headers.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 
 
@@ -18,7 +18,7 @@ POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancesto
 def message_image(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> HttpResponse:
-    """Return an image of a message, of the type that its bytes have. Raises `NotFound`."""
+    """Return an image of a message with the media type of its bytes. Raises `NotFound`."""
     image = access.image_for(
         user=request.user, chat_id=chat_id, message_id=message_id, sha256=sha256
     )

@@ -1,4 +1,4 @@
-"""The page for a chat that does not exist yet; its first message creates it."""
+"""The new-chat page. The first message creates the chat."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods
 
 from chats.actions import lifecycle
@@ -26,46 +27,46 @@ from contextpolicy import resolution
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.team_view import EVERYBODY
 
-# Beginnings for a first message: the words of the button, its purpose, its text.
+# Suggested first messages: button label, purpose, text.
 SUGGESTIONS = (
     (
-        "Explain a text in plain words",
-        "Paste a letter, a contract or an error message",
-        "Explain this in plain words, step by step:\n\n",
+        gettext_lazy("Explain a text in plain words"),
+        gettext_lazy("Paste a letter, a contract or an error message"),
+        gettext_lazy("Explain this in plain words, step by step:\n\n"),
     ),
     (
-        "Draft a reply",
-        "Paste what you received, say what you want",
-        "Draft a short, friendly reply to this message:\n\n",
+        gettext_lazy("Draft a reply"),
+        gettext_lazy("Paste what you received, say what you want"),
+        gettext_lazy("Draft a short, friendly reply to this message:\n\n"),
     ),
     (
-        "Review some code",
-        "Errors, unclear names, missing cases",
-        "Review this code. Name errors first, then what is unclear:\n\n",
+        gettext_lazy("Review some code"),
+        gettext_lazy("Errors, unclear names, missing cases"),
+        gettext_lazy("Review this code. Name errors first, then what is unclear:\n\n"),
     ),
     (
-        "See what the model gets",
-        "Ask twice, then open “What the model saw”",
-        "What do you know about our conversation so far?",
+        gettext_lazy("See the next prompt"),
+        gettext_lazy("Ask twice, then open “Prompt receipt”"),
+        gettext_lazy("What do you know about our conversation so far?"),
     ),
 )
 
 
 class AlreadyBegun(Refusal):
-    """The box began a chat, its response got lost on the way, and then the text was changed."""
+    """The form already started a chat, the response was lost, and the text was edited since."""
 
     code = "already_sent"
     status = 409
-    sentence = (
-        "An earlier version of this message was already sent and began a chat; it is in your list"
-        " of chats. Send again to begin another chat with this text."
+    sentence = gettext_noop(
+        "An earlier version of this message was already sent and started a chat; it is in your"
+        " chat list. Send again to start another chat with this text."
     )
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_new(request: PersonRequest) -> HttpResponse:
-    """Welcome, or create the chat with its first message."""
+    """Show the page, or create the chat with its first message."""
     if request.method == "GET":
         return welcome(request)
     text = sent_text(request)
@@ -88,9 +89,9 @@ def chat_new(request: PersonRequest) -> HttpResponse:
 
 
 def values_for(user: User) -> PolicyValues:
-    """Return what the policies for a person say of a chat that has no model yet.
+    """Return the policy values for a chat of this user without a model.
 
-    The model's own window limits no first message, so no model is asked for.
+    The first message has no limit from a model's context window, so no model is needed.
     """
     try:
         effective = model_choice.effective_policy(chat=Chat(owner=user), model=None)
@@ -100,18 +101,18 @@ def values_for(user: User) -> PolicyValues:
 
 
 def team_names(teams: Sequence[Team]) -> list[Mention]:
-    """Return what `@` offers once a team is chosen: its agents, then all of them."""
+    """Return the `@` mentions once a team is chosen: its agents, then all of them."""
     found: list[Mention] = []
     for team, pairs in groupby(names_in(teams), key=lambda pair: pair[0]):
         found += [(name, "", str(team.pk)) for _, name in pairs]
-        found.append((EVERYBODY, "every agent", str(team.pk)))
+        found.append((EVERYBODY, gettext("every agent"), str(team.pk)))
     return found
 
 
 def welcome(
     request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the page; with a refusal the text stays in the box under its sentence."""
+    """Render the page. With a refusal, the text stays in the message box."""
     models = lifecycle.enabled_models()
     teams = teams_of(request)
     policy = values_for(request.user)
@@ -135,7 +136,7 @@ def welcome(
         "chosen_team": request.POST.get("team") or request.GET.get("team", ""),
         "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
         "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),
-        # The picker is empty too where the policy works with no model.
+        # The picker is also empty if the policy does not work with any model.
         "no_model": all(model.provider_name is None for model in models),
     }
     status = refusal.status if refusal else 200

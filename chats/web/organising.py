@@ -1,4 +1,4 @@
-"""A person's chats in order: pinned, archived, in folders, deleted and brought back."""
+"""Organise chats: pin, archive, move to folders, delete and restore."""
 
 import uuid
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from chats.web.auth import PersonRequest, actor, signed_in
 from chats.web.chat_list import chat_in
 from chats.web.shell import archive_for, deleted_for, deleted_place_in, folder_part, place_in
 
-# The answers of the buttons that set a mark or take it away.
+# Values of the buttons that set or clear a flag.
 FLAGS = {"yes": True, "no": False}
 WISHES_SHOWN = 100
 
@@ -26,7 +26,7 @@ WISHES_SHOWN = 100
 @require_POST
 @signed_in
 def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Pin or archive the chat, or take the mark away: whatever the pressed button says."""
+    """Pin, unpin, archive or unarchive the chat, depending on the pressed button."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     organising.organise(
         chat=chat,
@@ -42,7 +42,7 @@ def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Offer the person's folders and a new one; put the chat into the one that was chosen."""
+    """Show the user's folders, or move the chat to the chosen or a new folder."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return folders_to_choose(request, chat)
@@ -58,7 +58,7 @@ def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 
 def folder_in(request: PersonRequest) -> uuid.UUID | None:
-    """Return the id of the chosen folder; None for none. Raises `UnknownFolder` for no id."""
+    """Return the chosen folder ID, or None. Raises `UnknownFolder` for an invalid ID."""
     chosen = request.POST.get("folder", "")
     try:
         return uuid.UUID(chosen) if chosen else None
@@ -69,7 +69,7 @@ def folder_in(request: PersonRequest) -> uuid.UUID | None:
 def folders_to_choose(
     request: PersonRequest, chat: Chat, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the choice; with a refusal the name stays in its field."""
+    """Render the choice. With a refusal, the name stays in its field."""
     context = {
         "chat": chat,
         "folders": listing.folders_of(owner=request.user),
@@ -83,7 +83,7 @@ def folders_to_choose(
 @require_POST
 @signed_in
 def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Hide the chat, and say until when it can be brought back; erase a temporary one."""
+    """Delete the chat and show until when it can be restored; erase a temporary chat."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     chat = deletion.delete_chat(chat=chat, actor=actor(request), now=timezone.now())
     if chat.temporary:
@@ -94,7 +94,7 @@ def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Say of a deleted chat until when it can be brought back."""
+    """Show until when a deleted chat can be restored."""
     chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
     is_held = holds.is_held(chat, now=timezone.now())
     return render(request, "chats/chat_deleted.html", {"chat": chat, "is_held": is_held})
@@ -103,7 +103,7 @@ def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Bring a deleted chat back."""
+    """Restore a deleted chat."""
     chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
     deletion.restore_chat(chat=chat, actor=actor(request), now=timezone.now())
     return redirect("chats:chat", chat.pk)
@@ -112,7 +112,7 @@ def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def archive(request: PersonRequest) -> HttpResponse:
-    """List the archived chats, newest first, and the deleted ones; a later page has one kind."""
+    """List archived and deleted chats, newest first. Further pages list one kind."""
     after = place_in(request.GET.get("after", ""))
     after_deleted = None if after else deleted_place_in(request.GET.get("deleted", ""))
     context = {
@@ -127,21 +127,21 @@ def archive(request: PersonRequest) -> HttpResponse:
 
 
 def held_ids(request: PersonRequest) -> Collection[uuid.UUID]:
-    """Return the ids of the person's deleted chats that a legal hold covers."""
+    """Return the IDs of the user's deleted chats under a legal hold."""
     rows = access.chats_kept_for(user=request.user).filter(deleted_at__isnull=False)
     free = holds.free(rows, now=timezone.now())
     return set(rows.exclude(pk__in=free.values("pk")).values_list("pk", flat=True))
 
 
 def wishes_for(*, user: User) -> list[ErasureWish]:
-    """Return the messages and preferences that are to be erased once a legal hold ends."""
+    """Return pending erasures of messages and preferences under a legal hold."""
     return list(holds.wishes_of(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
 
 
 @require_GET
 @signed_in
 def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """List the next chats of a folder, as its page or in the sidebar, where it leads to it."""
+    """List the next chats of a folder, as its page or in the sidebar."""
     row = access.folder_for(user=request.user, folder_id=folder_id)
     return folder_page(request, row)
 
@@ -149,7 +149,7 @@ def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 def folder_page(
     request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the folder's chats, with the forms for its name and its end or a link to them."""
+    """Render the folder's chats with the rename and delete forms, or as a sidebar partial."""
     after = place_in(request.GET.get("after", ""))
     found = folder_part(folder=row, after=after, current=chat_in(request))
     context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
@@ -162,11 +162,11 @@ def folder_page(
 @require_POST
 @signed_in
 def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Give the folder another name."""
+    """Rename the folder."""
     row = access.folder_for(user=request.user, folder_id=folder_id)
     name = request.POST.get("name", "")
     try:
-        organising.rename_folder(folder=row, name=name)
+        organising.rename_folder(folder=row, name=name, now=timezone.now())
     except Refusal as refusal:
         row.refresh_from_db()
         return folder_page(request, row, name=name, refusal=refusal)
@@ -176,7 +176,7 @@ def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def folder_delete(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Take the folder away; its chats stay in the list."""
+    """Delete the folder. Its chats stay in the list."""
     row = access.folder_for(user=request.user, folder_id=folder_id)
     organising.delete_folder(folder=row, now=timezone.now())
     return redirect("chats:home")

@@ -1,318 +1,381 @@
-"""The words of the pages for codes: one table for each vocabulary of codes.
+"""Labels and sentences of the pages for codes: one table per vocabulary.
 
-Words that another door says too stand in the rooms that give the codes: sentences of refusals, of
-turns without a compaction (`compaction.report.skip_reasons`) and of a provider's failures. A test
-walks the vocabularies: a code without words fails it.
+Sentences that the API uses too are in the packages that define the codes: refusals, skipped
+compactions (`compaction.report.skip_reasons`) and provider failures. A test checks that every code
+has a label. The texts are lazy: `str()` returns them in the reader's language.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
+from django_stubs_ext import StrOrPromise
+
 from chats.models import ChatState, Compaction, Receipt
+from contextpolicy.wording import join_items
 
 
 class LeftOutWords(NamedTuple):
-    """The words for why a message is not sent: short beside it, in full on a receipt."""
+    """Why a message is not sent: a short label beside it, and the full text on a receipt."""
 
-    beside: str
-    receipt: str
+    beside: StrOrPromise
+    receipt: StrOrPromise
 
 
 class FactWords(NamedTuple):
-    """The name of a kind of facts: of one, and of several."""
+    """Name of a kind of facts, singular and plural."""
 
-    one: str
-    many: str
+    one: StrOrPromise
+    many: StrOrPromise
 
 
-# What the line (rail) beside a message says, by the way in which the message is sent.
-SENT = {
-    "full": "sent in full",
-    "pinned": "always sent",
-    "summary": "sent as part of the summary",
-    "none": "not sent",
-    "cut": "sent",
+# Label of the rail beside a message, by how the message is sent.
+SENT: Mapping[str, StrOrPromise] = {
+    "full": gettext_lazy("sent in full"),
+    "pinned": gettext_lazy("always sent"),
+    "summary": gettext_lazy("sent as part of the summary"),
+    "none": gettext_lazy("not sent"),
+    "cut": gettext_lazy("sent"),
     "unknown": "",
 }
-# The engine's reasons to leave a message out of a prompt.
-LEFT_OUT = {
-    "covered": LeftOutWords(SENT["summary"], "Part of the summary"),
-    "window": LeftOutWords("not sent: older than the window", "Older than the window"),
-    "budget": LeftOutWords("not sent: no room left", "No room left in the prompt"),
-    "excluded": LeftOutWords("not sent: excluded", "Excluded by a person"),
-    "incomplete": LeftOutWords("not sent: incomplete", "An incomplete reply that nobody kept"),
-    "empty": LeftOutWords("not sent: nothing in it", "Nothing in it that could be sent"),
+# Reasons the engine leaves a message out of a prompt.
+LEFT_OUT: Mapping[str, LeftOutWords] = {
+    "covered": LeftOutWords(SENT["summary"], gettext_lazy("Part of the summary")),
+    "window": LeftOutWords(
+        gettext_lazy("not sent: outside the window"), gettext_lazy("Outside the window")
+    ),
+    "budget": LeftOutWords(
+        gettext_lazy("not sent: no room left"), gettext_lazy("No room left in the prompt")
+    ),
+    "excluded": LeftOutWords(
+        gettext_lazy("not sent: excluded"), gettext_lazy("Excluded by a user")
+    ),
+    "incomplete": LeftOutWords(
+        gettext_lazy("not sent: incomplete"), gettext_lazy("Incomplete reply that was not kept")
+    ),
+    "empty": LeftOutWords(
+        gettext_lazy("not sent: no content"), gettext_lazy("No content that could be sent")
+    ),
     "turn_split": LeftOutWords(
-        "not sent: no room left in its turn", "No room left within this turn"
+        gettext_lazy("not sent: no room left in its turn"),
+        gettext_lazy("No room left within this turn"),
     ),
     "tool_parts": LeftOutWords(
-        "not sent: only tool calls",
-        "Only tool calls and results, which this layout cannot show as text",
+        gettext_lazy("not sent: only tool calls"),
+        gettext_lazy("Only tool calls and results, which this layout cannot show as text"),
     ),
-    "state": LeftOutWords("not sent: the state stands for it", "The state stands for it"),
+    "state": LeftOutWords(
+        gettext_lazy("not sent: replaced by the state"), gettext_lazy("Replaced by the chat state")
+    ),
     "strategy": LeftOutWords(
-        "not sent: left out by the strategy", "The strategy of the policy left it out"
+        gettext_lazy("not sent: left out by the strategy"),
+        gettext_lazy("Left out by the strategy of the policy"),
     ),
     "duplicate_of_current": LeftOutWords(
-        "not sent: said again by the newest", "The newest message says the same"
+        gettext_lazy("not sent: repeated in the newest message"),
+        gettext_lazy("Repeated in the newest message"),
     ),
     "history_provider": LeftOutWords(
-        "not sent: left out by the history provider", "The history provider left it out"
+        gettext_lazy("not sent: left out by the history provider"),
+        gettext_lazy("Left out by the history provider"),
     ),
     "not_seen": LeftOutWords(
-        "not sent: said after this agent was asked", "Said after this agent was asked"
+        gettext_lazy("not sent: newer than this agent’s turn"),
+        gettext_lazy("Added after this agent’s turn started"),
     ),
 }
-# Why a window moved, by the engine's reason.
-WINDOW_REASONS = {
-    "messages": "the chat has as many messages as its policy sends",
-    "turns": "the chat has as many turns as its policy sends",
-    "tokens": "the prompt reached its limit",
-    "unloaded": "the prompt reached its limit",
-    "cap": "the chat has more messages than its team keeps in prompts",
+# Reasons a window moved, by the engine's reason.
+WINDOW_REASONS: Mapping[str, StrOrPromise] = {
+    "messages": gettext_lazy("the chat has as many messages as its policy sends"),
+    "turns": gettext_lazy("the chat has as many turns as its policy sends"),
+    "tokens": gettext_lazy("the prompt reached its limit"),
+    "unloaded": gettext_lazy("the prompt reached its limit"),
+    "widened": gettext_lazy("the policy or the model changed and has room for more messages"),
+    "cap": gettext_lazy("the chat has more messages than its team keeps in prompts"),
 }
-# Why a summary was not used: codes of failed checks, of deeds and of faults.
-NOT_USED = {
-    "empty": "the summary was empty",
-    "too_short": "the summary was too short to stand for anything",
-    "cut_by_length": "the summary was cut at its longest length",
-    "not_finished": "the summary broke off",
-    "reasoning_only": "the model thought but wrote no summary",
-    "tool_call": "the model called a tool instead of writing a summary",
-    "refusal": "the model refused to write a summary",
-    "error_text": "the model wrote an error message instead of a summary",
-    "no_content": "the summary had headings and nothing under them",
-    "missing_sections": "the summary lacked some of its sections",
-    "role_headers": "the summary went on with the chat instead of summing it up",
-    "not_smaller": "the summary was no shorter than what it stands for",
-    "too_long": "the summary was longer than the policy allows",
-    "wrong_language": "the summary was not in the language of the chat",
-    "unknown_url": "the summary had an address that stands in none of its messages",
-    "cancelled": "somebody stopped it",
-    "rejected_by_person": "somebody read it and did not want it",
-    "context_changed": "the chat had changed before the summary was used",
-    "insufficient": "even with the summary the prompt is larger than its policy aims at",
-    "lost_facts": "the summary lost facts that it has to keep",
-    "undone": "somebody undid the summary under it",
-    "redone": "somebody put another summary back",
-    "revised": "somebody edited the summary under it",
-    "asked_again": "somebody asked for another one",
-    "message_excluded": "one of its messages was excluded",
-    "message_erased": "one of its messages was erased",
-    "worker_lost": "the worker that wrote it ended",
-    "handed_back": "the worker that wrote it was restarted; the next one writes it anew",
-    "internal_error": "something went wrong on this server",
-    "provider_auth": "the provider refused the key of this server",
-    "provider_unavailable": "the model’s provider could not be reached",
-    "provider_rate_limited": "the model’s provider asked for a pause",
-    "provider_timeout": "the model did not answer in time",
-    "content_filtered": "a content filter of the model’s provider stopped it",
-    "provider_protocol": "the model’s provider answered in an unknown form",
-    "provider_rejected": "the model’s provider refused the request",
-    "provider_error": "the model’s provider reported an error",
-    "context_overflow": "the messages were too long for the summarising model",
-    "model_unavailable": "the summarising model cannot be used now",
+# Reasons a summary was not used: failed checks, user actions and errors.
+NOT_USED: Mapping[str, StrOrPromise] = {
+    "empty": gettext_lazy("the summary was empty"),
+    "too_short": gettext_lazy("the summary was too short"),
+    "cut_by_length": gettext_lazy("the summary was cut off at its maximum length"),
+    "not_finished": gettext_lazy("the summary was incomplete"),
+    "reasoning_only": gettext_lazy("the model produced reasoning but no summary"),
+    "tool_call": gettext_lazy("the model called a tool instead of writing a summary"),
+    "refusal": gettext_lazy("the model refused to write a summary"),
+    "error_text": gettext_lazy("the model wrote an error message instead of a summary"),
+    "no_content": gettext_lazy("the summary had headings without content"),
+    "missing_sections": gettext_lazy("the summary lacked some of its sections"),
+    "role_headers": gettext_lazy("the model continued the chat instead of summarising it"),
+    "not_smaller": gettext_lazy("the summary was not shorter than the messages that it covers"),
+    "too_long": gettext_lazy("the summary was longer than the policy allows"),
+    "wrong_language": gettext_lazy("the summary was not in the language of the chat"),
+    "unknown_url": gettext_lazy("the summary contained an address that is in none of its messages"),
+    "cancelled": gettext_lazy("a user cancelled it"),
+    "rejected_by_person": gettext_lazy("a user rejected it"),
+    "context_changed": gettext_lazy("the chat had changed before the summary was used"),
+    "insufficient": gettext_lazy(
+        "even with the summary, the prompt exceeds the policy’s target size"
+    ),
+    "lost_facts": gettext_lazy("the summary lost facts that it must keep"),
+    "undone": gettext_lazy("a user undid the previous summary"),
+    "redone": gettext_lazy("a user restored another summary"),
+    "revised": gettext_lazy("a user edited the previous summary"),
+    "asked_again": gettext_lazy("a user requested another summary"),
+    "message_excluded": gettext_lazy("one of its messages was excluded"),
+    "message_erased": gettext_lazy("one of its messages was erased"),
+    "worker_lost": gettext_lazy("the worker that wrote it stopped"),
+    "handed_back": gettext_lazy("the worker restarted; another worker writes the summary"),
+    "internal_error": gettext_lazy("something went wrong on this server"),
+    "provider_auth": gettext_lazy("the provider rejected the API key of this server"),
+    "provider_unavailable": gettext_lazy("the model’s provider could not be reached"),
+    "provider_rate_limited": gettext_lazy("the model’s provider limited the request rate"),
+    "provider_timeout": gettext_lazy("the model did not respond in time"),
+    "content_filtered": gettext_lazy("a content filter of the model’s provider stopped it"),
+    "provider_protocol": gettext_lazy("the model’s provider sent a response in an unknown format"),
+    "provider_rejected": gettext_lazy("the model’s provider refused the request"),
+    "provider_error": gettext_lazy("the model’s provider reported an error"),
+    "context_overflow": gettext_lazy("the messages were too long for the summarising model"),
+    "model_unavailable": gettext_lazy("the summarising model cannot be used now"),
 }
-# Why a message was not taken over into the state. Some codes are those of `NOT_USED`: the same
-# fault of a provider, met by the call that reads the state, which no summary depends on.
-STATE_KEPT = {
-    "content_filtered": "a content filter of the provider stopped the answer",
-    "model_unavailable": "the model that reads it cannot be used now",
-    "provider_auth": "the provider refused the key",
-    "provider_rate_limited": "the provider had too many requests",
-    "provider_timeout": "the model did not answer in time",
-    "provider_unavailable": "the provider could not be reached",
-    "state_changed": "a person corrected it meanwhile",
-    "state_invalid": "the model's answer does not fit the schema",
-    "state_not_an_object": "the model's answer is no JSON object",
-    "state_not_finished": "the model's answer was cut",
-    "state_not_json": "the model's answer is no JSON",
-    "state_too_large": "the model's answer is too large",
-    "stopped": "the reply was stopped",
+# Reasons a message did not update the chat state. Some codes are also in `NOT_USED`: the same
+# provider error, but in the call that extracts the state.
+STATE_KEPT: Mapping[str, StrOrPromise] = {
+    "content_filtered": gettext_lazy("a content filter of the provider stopped the response"),
+    "model_unavailable": gettext_lazy("the model that extracts it cannot be used now"),
+    "provider_auth": gettext_lazy("the provider rejected the API key"),
+    "provider_rate_limited": gettext_lazy("the provider limited the request rate"),
+    "provider_timeout": gettext_lazy("the model did not respond in time"),
+    "provider_unavailable": gettext_lazy("the provider could not be reached"),
+    "state_changed": gettext_lazy("a user corrected it at the same time"),
+    "state_invalid": gettext_lazy("the model’s response does not match the schema"),
+    "state_not_an_object": gettext_lazy("the model’s response is not a JSON object"),
+    "state_not_finished": gettext_lazy("the model’s response was cut off"),
+    "state_not_json": gettext_lazy("the model’s response is not JSON"),
+    "state_too_large": gettext_lazy("the model’s response is too large"),
+    "stopped": gettext_lazy("the reply was stopped"),
 }
-# What a person can do when nothing was summarised, by the code in `skip_reasons.SENTENCES`.
-NEXT_STEPS = {
-    "keep_last": "Older messages can be summarised once newer ones have come.",
-    "nothing_to_fold": "There has to be more than one finished turn after the last summary.",
-    "no_gain": "Ask again when the chat has grown.",
-    "waits_for_approval": "Approve or reject that draft first.",
-    "in_the_making": "It takes the place of this request.",
-    "strategy": "Whoever looks after the policy can choose a strategy with summaries.",
-    "no_model": "Ask an administrator to set one up.",
-    "model_not_allowed": "Choose another model for this chat.",
-    "policy_impossible": "Ask whoever looks after the policies.",
+# Suggested next step when no summary was created, by code of `skip_reasons.SENTENCES`.
+NEXT_STEPS: Mapping[str, StrOrPromise] = {
+    "keep_last": gettext_lazy("Older messages can be summarised once there are newer ones."),
+    "nothing_to_fold": gettext_lazy("At least two turns must finish after the last summary."),
+    "no_gain": gettext_lazy("Try again when the chat is longer."),
+    "waits_for_approval": gettext_lazy("Approve or reject that draft first."),
+    "in_the_making": gettext_lazy("It replaces this request."),
+    "strategy": gettext_lazy("An administrator can choose a strategy with summaries."),
+    "no_model": gettext_lazy("Ask an administrator to set one up."),
+    "model_not_allowed": gettext_lazy("Choose another model for this chat."),
+    "policy_impossible": gettext_lazy("Ask your administrator."),
 }
-# The colour and the words of a compaction's status on a branch where it is not in force.
-COMPACTION_STATES = {
-    Compaction.Status.PREPARING: ("accent", "Being written"),
-    Compaction.Status.PREPARED: ("layer", "Ready, not in use yet"),
-    Compaction.Status.PUBLISHED: ("", "In use on another branch"),
-    Compaction.Status.UNDONE: ("warn", "Undone"),
-    Compaction.Status.REPLACED: ("", "Replaced by a later one"),
-    Compaction.Status.OVERTAKEN: ("", "Overtaken"),
-    Compaction.Status.REJECTED: ("danger", "Not used"),
-    Compaction.Status.FAILED: ("danger", "Not finished"),
+# CSS class and label of compactions that are not active on the branch.
+COMPACTION_STATES: Mapping[str, tuple[str, StrOrPromise]] = {
+    Compaction.Status.PREPARING: ("accent", gettext_lazy("Being written")),
+    Compaction.Status.PREPARED: ("layer", gettext_lazy("Ready, not in use yet")),
+    Compaction.Status.PUBLISHED: ("", gettext_lazy("In use on another branch")),
+    Compaction.Status.UNDONE: ("warn", gettext_lazy("Undone")),
+    Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a later one")),
+    Compaction.Status.OVERTAKEN: ("", gettext_lazy("Outdated before use")),
+    Compaction.Status.REJECTED: ("danger", gettext_lazy("Not used")),
+    Compaction.Status.FAILED: ("danger", gettext_lazy("Failed")),
 }
-FACT_KINDS = {
-    "url": FactWords("Address", "addresses"),
-    "date": FactWords("Date", "dates"),
-    "identifier": FactWords("Identifier", "identifiers"),
-    "number": FactWords("Number", "numbers"),
-    "name": FactWords("Name", "names"),
+FACT_KINDS: Mapping[str, FactWords] = {
+    "url": FactWords(pgettext_lazy("fact", "Address"), pgettext_lazy("fact", "addresses")),
+    "date": FactWords(pgettext_lazy("fact", "Date"), pgettext_lazy("fact", "dates")),
+    "identifier": FactWords(
+        pgettext_lazy("fact", "Identifier"), pgettext_lazy("fact", "identifiers")
+    ),
+    "number": FactWords(pgettext_lazy("fact", "Number"), pgettext_lazy("fact", "numbers")),
+    "name": FactWords(pgettext_lazy("fact", "Name"), pgettext_lazy("fact", "names")),
 }
 
-# A receipt: the colour and the words of how its call ended.
-CALL_OUTCOMES = {
-    Receipt.Outcome.OPEN: ("accent", "being answered"),
-    Receipt.Outcome.OK: ("ok", "answered"),
-    Receipt.Outcome.FAILED: ("danger", "failed"),
-    Receipt.Outcome.STOPPED: ("warn", "stopped"),
-    Receipt.Outcome.LOST: ("warn", "worker lost"),
+# CSS class and label of a call's outcome on a receipt.
+CALL_OUTCOMES: Mapping[str, tuple[str, StrOrPromise]] = {
+    Receipt.Outcome.OPEN: ("accent", gettext_lazy("in progress")),
+    Receipt.Outcome.OK: ("ok", gettext_lazy("answered")),
+    Receipt.Outcome.FAILED: ("danger", gettext_lazy("failed")),
+    Receipt.Outcome.STOPPED: ("warn", gettext_lazy("stopped")),
+    Receipt.Outcome.LOST: ("warn", gettext_lazy("worker lost")),
 }
-# The origins of the pieces of a prompt.
-ORIGINS = {
-    "system": "System",
-    "tools": "Tools",
-    "opening": "Opening",
-    "summary": "Summary",
-    "pin": "Pin",
-    "day": "Date",
-    "history": "History",
-    "tail": "Beside the chat",
-    "question": "Your message",
-    "continue": "Instruction to go on",
-    "step": "Step of this reply",
+# Origins of prompt segments.
+ORIGINS: Mapping[str, StrOrPromise] = {
+    "system": gettext_lazy("System"),
+    "tools": gettext_lazy("Tools"),
+    "opening": gettext_lazy("Opening"),
+    "summary": gettext_lazy("Summary"),
+    "pin": pgettext_lazy("part of a prompt", "Pin"),
+    "day": gettext_lazy("Date"),
+    "history": gettext_lazy("History"),
+    "tail": gettext_lazy("Background"),
+    "question": gettext_lazy("Your message"),
+    "continue": gettext_lazy("Instruction to continue"),
+    "step": gettext_lazy("Step of this reply"),
 }
-# The parts of the system text and of the tail, by the label of their segment.
-PARTS = {
-    "runtime": "Of this server",
-    "profile": "Of your profile",
-    "policy": "Of the policy",
-    "agent": "Of the agent",
-    "team": "Rules of the team",
-    "task": "The team's task",
-    "chat": "Of this chat",
-    "skills": "Of the skills",
-    "budget": "The limits, as a sentence",
-    "preferences": "Preferences",
-    "recent": "Your other chats",
-    "state": "State",
-    "schema": "Schema of the state",
-    "references": "References",
-    "date": "Date",
-    "tail": "Further text",
+# Parts of the system text and of the prompt's end, by segment label.
+PARTS: Mapping[str, StrOrPromise] = {
+    "runtime": gettext_lazy("This server"),
+    "profile": gettext_lazy("Your profile"),
+    "policy": gettext_lazy("Policy text"),
+    "agent": gettext_lazy("Agent instructions"),
+    "team": gettext_lazy("Rules of the team"),
+    "task": gettext_lazy("The team's task"),
+    "chat": gettext_lazy("Chat text"),
+    "skills": gettext_lazy("Skills"),
+    "budget": gettext_lazy("The limits, as a sentence"),
+    "preferences": gettext_lazy("Preferences"),
+    "recent": gettext_lazy("Your other chats"),
+    "state": gettext_lazy("State"),
+    "schema": gettext_lazy("Schema of the state"),
+    "references": gettext_lazy("Retrieved context"),
+    "date": gettext_lazy("Date"),
+    "tail": gettext_lazy("Further text"),
 }
-LAYOUTS = {
-    "A": "Layout A: the history goes along as text, with your message in one user message. "
-    "The chat's own system text replaces the policy's.",
-    "B": "Layout B: the history goes along as text in a user message before yours.",
-    "C": "Layout C: the history goes along as text, with your message in one user message. "
-    "The chat's own system text stands behind the policy's.",
+LAYOUTS: Mapping[str, StrOrPromise] = {
+    "A": gettext_lazy(
+        "Layout A: one user message contains the history as text and your message. The chat's "
+        "system text replaces the policy's."
+    ),
+    "B": gettext_lazy("Layout B: the history is sent as text in a user message before yours."),
+    "C": gettext_lazy(
+        "Layout C: one user message contains the history as text and your message. The chat's "
+        "system text follows the policy's."
+    ),
 }
-# Repairs of one message for the wire; what was stored stays as it is.
-REPAIRS = {
-    "no_result": "a tool call had no result, so one that says so was put in",
-    "stray_result": "a tool result without its call was left out",
-    "call_id_renamed": "two tool calls had the same id, so one was renamed",
-    "tool_part_in_user_message": "tool parts in a user message were left out",
-    "results_left_out": "tool results were left out, as the policy's rules for tools say",
-    "tool_parts_left_out": "its tool calls and results cannot be shown as text",
+# Repairs of a message in the request. The stored message does not change.
+REPAIRS: Mapping[str, StrOrPromise] = {
+    "no_result": gettext_lazy("a tool call had no result, so a placeholder result was added"),
+    "stray_result": gettext_lazy("a tool result without its call was removed"),
+    "call_id_renamed": gettext_lazy("two tool calls had the same id, so one was renamed"),
+    "tool_part_in_user_message": gettext_lazy("tool parts in a user message were removed"),
+    "results_left_out": gettext_lazy("tool results were left out by the policy’s rules for tools"),
+    "tool_parts_left_out": gettext_lazy("its tool calls and results cannot be shown as text"),
 }
 # Changes of a whole prompt.
-CHANGES = {
-    "history_provider:missing": "The policy’s history provider is not installed; the built-in one "
-    "was used.",
-    "history_provider:failed": "The policy’s history provider failed; the built-in one was used.",
-    "prompt_form:claude-code": "The agent’s prompt is one text in the Claude form.",
-    "prompt_form:openai-codex": "The agent’s prompt is one text in the Codex form.",
-    "prompt_form:google-gemini": "The agent’s prompt is one text in the Gemini form.",
-    "prompt_form:plain": "The agent’s prompt is one plain text.",
-    "opening_added": "The chat begins with a reply, so a line that says so was put before it.",
-    "messages_joined": "Neighbouring messages of one role were joined, as the provider demands.",
-    "strategy": "The strategy of the policy could not decide; the sliding window stood in.",
-    "memory_withheld": "What is kept of you was not sent: the policy does not let this model’s "
-    "provider have it.",
-    "references:none": "No earlier message shares words with the question.",
-    "references:below_floor": "What was found elsewhere shares too few telling words with the "
-    "question to go along.",
-    "references:late": "Not searched: the server was busy, so the reply has no retrieved context.",
-    "references:breaker": "Not searched: the searches before took too long.",
-    "references:temporary": "No references were looked up: a temporary chat gets "
-    "nothing of others.",
-    "references:without_memory": "No references were looked up: this chat is left without memory.",
-    "references:folder_without_memory": "No references were looked up: the chat's folder is left "
-    "without memory.",
-    "references:provider": "No references were looked up: the policy does not let this model’s "
-    "provider have them.",
-    "vectors:late": "References were found by words alone: comparing by meaning took too long.",
-    "vectors:down": "References were found by words alone: the model that compares by meaning "
-    "could not be asked.",
-    "vectors:breaker": "References were found by words alone: the model that compares by meaning "
-    "came too late several times, and is asked again in a minute.",
-    "vectors:other_dimensions": "References were found by words alone: the model that compares by "
-    "meaning answers otherwise than before. An operator has to have its vectors built anew.",
-    "vectors:not_installed": "References were found by words alone: what compares vectors is not "
-    "installed.",
-    "vectors:provider": "References were found by words alone: the policy does not let the model "
-    "that compares by meaning have the question.",
-    "references:failed": "The search for references failed; the reply went on without any.",
-    "round_opening": "The message that began the round went along, though the agent's window had "
-    "moved past it.",
+CHANGES: Mapping[str, StrOrPromise] = {
+    "history_provider:missing": gettext_lazy(
+        "The policy’s history provider is not installed; the built-in one was used."
+    ),
+    "history_provider:failed": gettext_lazy(
+        "The policy’s history provider failed; the built-in one was used."
+    ),
+    "prompt_form:claude-code": gettext_lazy("The agent’s prompt is one text in the Claude form."),
+    "prompt_form:openai-codex": gettext_lazy("The agent’s prompt is one text in the Codex form."),
+    "prompt_form:google-gemini": gettext_lazy("The agent’s prompt is one text in the Gemini form."),
+    "prompt_form:plain": gettext_lazy("The agent’s prompt is one plain text."),
+    "opening_added": gettext_lazy(
+        "The chat starts with a reply, so a user line that says so was added."
+    ),
+    "messages_joined": gettext_lazy(
+        "Adjacent messages of one role were joined, as the provider requires."
+    ),
+    "strategy": gettext_lazy(
+        "The strategy of the policy failed; the sliding window was used instead."
+    ),
+    "memory_withheld": gettext_lazy(
+        "Your saved preferences were not sent: the policy does not allow it for this model’s "
+        "provider."
+    ),
+    "references:none": gettext_lazy("No earlier message shares words with the question."),
+    "references:below_floor": gettext_lazy(
+        "No earlier message matches enough keywords of the question."
+    ),
+    "references:late": gettext_lazy(
+        "Not searched: the server was busy, so the reply has no retrieved context."
+    ),
+    "references:breaker": gettext_lazy("Not searched: previous searches took too long."),
+    "references:temporary": gettext_lazy(
+        "No retrieved context: temporary chats do not use other chats."
+    ),
+    "references:without_memory": gettext_lazy("No retrieved context: memory is off in this chat."),
+    "references:folder_without_memory": gettext_lazy(
+        "No retrieved context: memory is off in the chat’s folder."
+    ),
+    "references:provider": gettext_lazy(
+        "No retrieved context: the policy does not allow it for this model’s provider."
+    ),
+    "vectors:late": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding search took too long."
+    ),
+    "vectors:down": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model could not be reached."
+    ),
+    "vectors:breaker": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model timed "
+        "out several times and is retried in a minute."
+    ),
+    "vectors:other_dimensions": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model now gives different "
+        "vectors. An operator has to rebuild the embeddings."
+    ),
+    "vectors:not_installed": gettext_lazy(
+        "Retrieved context was found by keywords only: semantic search is not installed."
+    ),
+    "vectors:provider": gettext_lazy(
+        "Retrieved context was found by keywords only: the policy does not allow "
+        "sending the question to the embedding model."
+    ),
+    "references:failed": gettext_lazy(
+        "The search for retrieved context failed; the reply continued without it."
+    ),
+    "round_opening": gettext_lazy(
+        "The message that started the round was sent, although it is outside the agent's window."
+    ),
 }
-# Why the fallback stood in for a strategy.
-FALLBACKS = {
-    "missing": "Its package is not installed.",
-    "failed": "It failed with {detail}.",
-    "changed_tools": "It changed the tools.",
-    "unsound": "Its choice did not fit the prompt or did not name each message once.",
+# Reasons the fallback replaced a strategy.
+FALLBACKS: Mapping[str, StrOrPromise] = {
+    "missing": gettext_lazy("Its package is not installed."),
+    "failed": gettext_lazy("It failed with {detail}."),
+    "changed_tools": gettext_lazy("It changed the tools."),
+    "unsound": gettext_lazy("Its choice did not fit the prompt or did not list each message once."),
 }
 
-# How a version of the state came about.
-STATE_VERSIONS = {
-    ChatState.Kind.EXTRACTED: "read from message {seq}",
-    ChatState.Kind.CORRECTED: "corrected by you after message {seq}",
-    ChatState.Kind.RESTORED: "restored by you after message {seq}",
+# Origin of a version of the state.
+STATE_VERSIONS: Mapping[str, StrOrPromise] = {
+    ChatState.Kind.EXTRACTED: gettext_lazy("extracted from message {seq}"),
+    ChatState.Kind.CORRECTED: gettext_lazy("corrected by you after message {seq}"),
+    ChatState.Kind.RESTORED: gettext_lazy("restored by you after message {seq}"),
 }
-# What is done with a chat's own system text; a text that is ignored is locked, with a sentence.
-SYSTEM_TEXT_RULES = {
-    "append": "It stands behind the system text of the policy, if that has one.",
-    "replace": "It stands in place of the system text of the policy.",
+# Use of a chat's own system text. An ignored text is locked, with a sentence.
+SYSTEM_TEXT_RULES: Mapping[str, StrOrPromise] = {
+    "append": gettext_lazy("It follows the system text of the policy, if there is one."),
+    "replace": gettext_lazy("It replaces the system text of the policy."),
 }
-# The counts of a chat's certificate of erasure.
-ERASED = {
-    "messages": "messages",
-    "summaries": "summaries",
-    "renderings": "stored pages",
-    "prompt_texts": "texts of prompts",
-    "states": "states",
-    "receipts": "receipts",
-    "requests": "requests that could be repeated",
-    "frames": "replies on the live bus",
-    "preferences": "preferences",
-    "references": "prompts of other chats",
-    "gateway_nodes": "marks by which programs are recognised",
+# Counts in a chat's erasure certificate.
+ERASED: Mapping[str, StrOrPromise] = {
+    "messages": gettext_lazy("Messages"),
+    "summaries": gettext_lazy("Summaries"),
+    "renderings": gettext_lazy("Stored pages"),
+    "prompt_texts": gettext_lazy("Texts of prompts"),
+    "states": gettext_lazy("States"),
+    "receipts": gettext_lazy("Receipts"),
+    "requests": gettext_lazy("Stored responses for repeated requests"),
+    "frames": gettext_lazy("Replies in the live event stream"),
+    "preferences": gettext_lazy("Preferences"),
+    "references": gettext_lazy("Prompts of other chats"),
+    "gateway_nodes": gettext_lazy("Message hashes of API clients"),
 }
-# Why a webhook's last try failed, for its log.
-DELIVERY_PROBLEMS = {
-    "refused": "the server refused it",
-    "redirected": "the server answered with a redirect, which is not followed",
-    "timeout": "no answer within ten seconds",
-    "no_connection": "no connection to the server",
-    "address_refused": "the name leads into a network that is not allowed",
-    "not_allowed": "you may not see this event any more",
-    "queue_full": "too many deliveries waited",
-    "secret_unreadable": "the secret cannot be decrypted: make the webhook anew",
+# Reasons a webhook's last attempt failed.
+DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {
+    "refused": gettext_lazy("the server returned an error"),
+    "redirected": gettext_lazy("the server returned a redirect, which is not followed"),
+    "timeout": gettext_lazy("no response within ten seconds"),
+    "no_connection": gettext_lazy("no connection to the server"),
+    "address_refused": gettext_lazy("the host name resolves to a network that is not allowed"),
+    "not_allowed": gettext_lazy("you no longer have access to this event"),
+    "queue_full": gettext_lazy("too many deliveries were queued"),
+    "secret_unreadable": gettext_lazy("the secret cannot be decrypted: create the webhook again"),
 }
 
 
 def left_out_words(reason: str) -> str:
-    """Say why messages stayed out; a reason of a package's strategy is named as it is."""
+    """Return the label of an omission reason; unknown reasons come from a strategy package."""
     words = LEFT_OUT.get(reason)
-    return words.receipt if words else f"Left out by the strategy: {reason}"
+    if words is not None:
+        return str(words.receipt)
+    return gettext("Left out by the strategy: {reason}").format(reason=reason)
 
 
 def not_used_words(reason: str) -> str:
-    """Say why a summary was not used; a reason without a code of ours stands as it is."""
+    """Return the label of a reason a summary was not used; unknown reasons unchanged."""
     codes = reason.split(", ")
     if not all(code in NOT_USED for code in codes):
         return reason
-    return ", ".join(NOT_USED[code] for code in codes)
+    return join_items(NOT_USED[code] for code in codes)

@@ -1,4 +1,4 @@
-"""Search for people: a page, and the same in a palette over every page."""
+"""Search over all chats: a page, and a palette available on every page."""
 
 import uuid
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from chats.actions import branching, listing
@@ -26,19 +27,23 @@ from chats.web.auth import PersonRequest, signed_in
 from chats.web.shell import shell_for
 from chats.web.thread.compaction_marker import source
 
-ROLES = {"user": "People", "assistant": "Replies", "summary": "Summaries"}
-# A message that is no longer on the chat's newest page is shown with so many after it.
+ROLES = {
+    "user": gettext_lazy("People"),
+    "assistant": gettext_lazy("Replies"),
+    "summary": gettext_lazy("Summaries"),
+}
+# Number of newer messages shown after a hit that is not on the newest page.
 AFTER = 10
 NEWEST = 20
-# In the palette stand the best ones of some more, for not all may be shown; the page has the rest.
+# The palette shows at most 8 of the 12 best hits, because some may be filtered out.
 IN_PALETTE, LOOKED_AT = 8, 12
 
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
-    """A hit as the page has it: its words, cut where they match, and where it leads.
+    """A search hit for display: highlighted excerpt and link.
 
-    `address` is a page; where a branch has to be chosen first, `choose` is where that is asked.
+    `address` is a page. If the branch must be switched first, `choose` is the URL for that.
     """
 
     hit: Hit
@@ -48,8 +53,8 @@ class ShownHit:
 
     @property
     def who(self) -> str:
-        """The words for who said it."""
-        return self.hit.passage.speaker or "Summary"
+        """Label of the author."""
+        return self.hit.passage.speaker or gettext("Summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class ChatHits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The scope that the form asks for; `wrong` is a sentence about a field that says nothing."""
+    """The scope given by the form; `wrong` is an error message about a field."""
 
     scope: Scope
     chat: Chat | None
@@ -72,7 +77,7 @@ class Filters:
 @require_GET
 @signed_in
 def search(request: PersonRequest) -> HttpResponse:
-    """Show what was found in the person's own chats, as a page or as a part of it."""
+    """Show search results from the user's chats, as a page or partial."""
     page, filters = page_in(request), filters_in(request)
     found, refusal, context = found_for(request, filters=filters, page=page)
     kept = [(name, value) for name, value in request.GET.items() if name != "page" and value]
@@ -98,7 +103,7 @@ def search(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def palette(request: PersonRequest) -> HttpResponse:
-    """Show the best of what was found, as options of the palette."""
+    """Show the best results as options of the palette."""
     filters = filters_in(request)
     found, _, context = found_for(request, filters=filters, size=LOOKED_AT, is_quick=True)
     options = [each for group in grouped(found.hits[:IN_PALETTE]) for each in group.hits]
@@ -113,7 +118,7 @@ def found_for(
     size: int = PAGE,
     is_quick: bool = False,
 ) -> tuple[Searched, Refusal | None, dict[str, object]]:
-    """Return what was found, and what both templates need of it."""
+    """Return the results, the refusal if any, and the context of both templates."""
     question = request.GET.get("q", "").replace("\x00", "").strip()
     found = Searched()
     refusal: Refusal | None = None
@@ -141,21 +146,22 @@ def found_for(
 
 
 def page_in(request: PersonRequest) -> int:
-    """Return the number of the page that is asked for."""
+    """Return the requested page number."""
     given = request.GET.get("page", "")
     number = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else 1
     return min(max(number, 1), MOST // PAGE)
 
 
 def filters_in(request: PersonRequest) -> Filters:
-    """Return what the fields of the form ask for."""
+    """Return the filters of the form."""
     chat = chat_in(request)
     folder = id_in(request.GET.get("folder", ""))
     role = request.GET.get("role", "")
     before, after = (day_in(request.GET.get(name, "")) for name in ("before", "after"))
+    no_date = gettext("“{text}” is not a date. Write it like 2026-05-31.")
     wrong = next(
         (
-            f"“{request.GET[name][:40]}” is no date. Write it like 2026-05-31."
+            no_date.format(text=request.GET[name][:40])
             for name, value in (("before", before), ("after", after))
             if request.GET.get(name) and value is None
         ),
@@ -174,7 +180,7 @@ def filters_in(request: PersonRequest) -> Filters:
 
 
 def chat_in(request: PersonRequest) -> Chat | None:
-    """Return the chat that is asked for, if it is the person's."""
+    """Return the requested chat if the user may see it."""
     key = id_in(request.GET.get("chat", ""))
     try:
         return access.chat_for(user=request.user, chat_id=key) if key else None
@@ -183,7 +189,7 @@ def chat_in(request: PersonRequest) -> Chat | None:
 
 
 def id_in(text: str) -> uuid.UUID | None:
-    """Return the id that a text is; None if it is none."""
+    """Return the parsed ID, or None."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -191,7 +197,7 @@ def id_in(text: str) -> uuid.UUID | None:
 
 
 def day_in(text: str) -> datetime | None:
-    """Return the first moment of a day, in the reader's zone; None if the text is no day."""
+    """Return the start of a day in the reader's zone, or None for an invalid date."""
     try:
         day = parse_date(text[:20])
     except ValueError:
@@ -200,7 +206,7 @@ def day_in(text: str) -> datetime | None:
 
 
 def grouped(hits: Sequence[Hit]) -> list[ChatHits]:
-    """Group hits by chat, the chat with the best one first."""
+    """Group hits by chat, the chat with the best hit first."""
     groups: dict[uuid.UUID, list[ShownHit]] = {}
     chats: dict[uuid.UUID, Chat] = {}
     for hit in hits:
@@ -210,7 +216,7 @@ def grouped(hits: Sequence[Hit]) -> list[ChatHits]:
 
 
 def shown(hit: Hit) -> ShownHit:
-    """Return a hit as the page has it."""
+    """Return a hit for display."""
     passage = hit.passage
     words = pieces(passage.text, passage.marks, part=(passage.start, passage.end))
     if hit.is_beside and passage.message_id:
@@ -224,7 +230,7 @@ def shown(hit: Hit) -> ShownHit:
 
 
 def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
-    """Return where a message of an open branch's path is read: in the thread or as an original."""
+    """Return the URL of a message on the open branch: in the thread or as an original."""
     active = branch.active_compaction
     if active is not None and seq <= active.to_seq:
         summary = summary_of(active)
@@ -242,7 +248,7 @@ def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
 @signed_in
 @in_place
 def message_show(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Open the branch that a found message stands on, at the message."""
+    """Switch to the branch of a found message and open it there."""
     row: Message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     branch = access.branch_for(user=request.user, chat_id=chat_id)
     if not contains(branch, row):

@@ -1,4 +1,4 @@
-"""The first steps: connect a model server, or try the demo; test, edit and disconnect servers."""
+"""Model server setup: connect, test, edit and disconnect servers, or try the demo."""
 
 import time
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retarget
@@ -24,28 +25,29 @@ from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
-from chats.web.words import counted
 from contextpolicy.models import ModelSpec
 
 PERMISSION = "chats.change_provideraccount"
 PRICED = (*prices.PRICES, "currency")
-# The models of a server that its page offers prices for; more are set in the administration.
+# Models per server with price fields on its page. The admin has the others.
 MOST_PRICED = 30
 
 
 class MayNotConnect(Refusal):
-    """The person is no operator; only operators connect servers."""
+    """The user is not an operator. Only operators connect servers."""
 
     code = "not_permitted"
     status = 403
-    sentence = "Your account may not connect model servers. Ask an operator of this installation."
+    sentence = gettext_noop(
+        "Your account cannot connect model servers. Ask an operator of this installation."
+    )
 
 
 @sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
 @require_http_methods(["GET", "POST"])
 @signed_in
 def setup(request: PersonRequest) -> HttpResponse:
-    """Show what is connected and what was found; let an operator add a server.
+    """Show connected and detected servers, or connect a server.
 
     Raises `MayNotConnect`.
     """
@@ -60,7 +62,7 @@ def setup(request: PersonRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def server(request: PersonRequest, slug: str) -> HttpResponse:
-    """Show one server's name, address and key to an operator, who may change them.
+    """Show or change a server's name, address and key.
 
     Raises `MayNotConnect` and `NotFound`.
     """
@@ -74,7 +76,7 @@ def server(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def server_test(request: PersonRequest, slug: str) -> HttpResponse:
-    """Ask a connected server for its models again. Raises `MayNotConnect` and `NotFound`."""
+    """Fetch the models of a connected server again. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
     account = account_for(slug)
 
@@ -88,7 +90,7 @@ def server_test(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
-    """Set what a server's models cost. Raises `MayNotConnect` and `NotFound`."""
+    """Set the prices of a server's models. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
     account = account_for(slug)
     typed_prices: dict[str, dict[str, str]] = {}
@@ -102,7 +104,10 @@ def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
         )
     except Refusal as refusal:
         return setup_page(request, refusal=refusal, edited=account)
-    messages.success(request, f"Prices of {counted(changed, 'model')} were changed.")
+    words = ngettext(
+        "Prices of {n:,} model changed.", "Prices of {n:,} models changed.", changed
+    ).format(n=changed)
+    messages.success(request, words)
     return redirect("chats:server", slug)
 
 
@@ -110,7 +115,7 @@ def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
-    """Remove a server with its key; what it answered stays.
+    """Remove a server and its key. Existing replies stay.
 
     Raises `MayNotConnect` and `NotFound`.
     """
@@ -121,14 +126,15 @@ def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
         accounts.delete_account(account=account, actor=actor(request), now=timezone.now())
     except Refusal as refusal:
         return setup_page(request, refusal=refusal, edited=account)
-    messages.success(request, f"{account.name} is disconnected, and its key is gone.")
+    words = gettext("{name} was disconnected and its key deleted.").format(name=account.name)
+    messages.success(request, words)
     return gone_to_setup(request)
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def search_model(request: PersonRequest) -> HttpResponse:
-    """Show the page of search by meaning; choose its embedding model, none, or a new index.
+    """Show the semantic search settings; choose an embedding model or rebuild the index.
 
     Raises `MayNotConnect` and `NotFound`.
     """
@@ -144,7 +150,7 @@ def search_model(request: PersonRequest) -> HttpResponse:
 
 
 def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    """Render the page of search by meaning."""
+    """Render the semantic search settings."""
     context = {"meaning": embedding.overview(), "refusal": refusal}
     status = refusal.status if refusal else 200
     return render(request, "search_by_meaning.html", context, status=status)
@@ -157,7 +163,7 @@ def check_operator(request: PersonRequest) -> None:
 
 
 def account_for(slug: str) -> ProviderAccount:
-    """Return the connected server. Raises `NotFound`; the demo is none."""
+    """Return the connected server. Raises `NotFound`, also for the demo model."""
     found = ProviderAccount.objects.filter(slug=slug, kind__in=kinds.SERVERS).first()
     if found is None:
         raise NotFound
@@ -165,7 +171,7 @@ def account_for(slug: str) -> ProviderAccount:
 
 
 def typed(request: PersonRequest) -> dict[str, Any]:
-    """Return what the form says of a server."""
+    """Return the server fields of the form."""
     return {name: request.POST.get(name, "") for name in ("name", "base_url", "api_key")}
 
 
@@ -176,7 +182,7 @@ def answered(
     edited: ProviderAccount | None = None,
     **values: Any,
 ) -> HttpResponse:
-    """Do what asks a server, and say what it answered and how fast; or why it was refused."""
+    """Run a request to a server, then show the result and response time, or the error."""
     try:
         if values:
             confirm_here(request)
@@ -190,21 +196,28 @@ def answered(
 
 
 def answer_words(account: ProviderAccount, *, seconds: float) -> str:
-    """Say what a test found."""
+    """Return the message about a successful server test."""
     models = ModelSpec.objects.filter(provider=account.slug)
     usable = models.filter(enabled=True).count()
     other = models.count() - usable
-    said = f"{account.name} answered in {seconds:.2f} s. Models for chatting: {usable}."
-    return f"{said} Others, which are switched off: {other}." if other else said
+    words = (
+        gettext(
+            "{name} responded in {seconds:.2f} s. Chat models: {usable}. Other models, disabled:"
+            " {other}."
+        )
+        if other
+        else gettext("{name} responded in {seconds:.2f} s. Chat models: {usable}.")
+    )
+    return words.format(name=account.name, seconds=seconds, usable=usable, other=other)
 
 
 def gone_to_setup(request: PersonRequest) -> HttpResponse:
-    """Load the page of servers anew, also from a form that htmx sent."""
+    """Reload the setup page, also after a form sent by htmx."""
     return HttpResponseClientRedirect("/setup/") if request.htmx else redirect("chats:setup")
 
 
 def broker_on_disk() -> str:
-    """Return a warning if the broker writes to disk; empty if it does not, or does not answer."""
+    """Return a warning if the broker writes to disk; empty otherwise or without a broker."""
     try:
         return broker_facts.DISK if broker_facts.writes_to_disk(settings.REDIS_URL) else ""
     except (RedisError, OSError):
@@ -218,10 +231,10 @@ def setup_page(
     edited: ProviderAccount | None = None,
     at_button: bool = False,
 ) -> HttpResponse:
-    """Render the page; after a refusal with what was typed, except the key.
+    """Render the page. After a refusal it keeps the typed values except the key.
 
-    `at_button`: the refusal belongs to the form of a server and is shown next to its button. A form
-    that htmx sent keeps the key too, in the browser: only the refusal is swapped.
+    `at_button`: show the refusal next to the button of a server's form. A form sent by htmx also
+    keeps the key in the browser, because only the refusal is swapped.
     """
     may_connect = request.user.has_perm(PERMISSION)
     context = {
@@ -238,14 +251,14 @@ def setup_page(
         "kind": edited.kind if edited else request.POST.get("kind", ""),
         "kinds": [(kind, ProviderAccount.Kind(kind).label) for kind in kinds.SERVERS],
         "missing": [kind for kind in kinds.SERVERS if not kinds.is_installed(kind)],
-        "package_missing": kinds.PackageMissing.sentence,
+        "package_missing": gettext(kinds.PackageMissing.sentence),
         "name": request.POST.get("name", edited.name if edited else ""),
         "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
     }
     if edited:
         context["priced"] = priced(edited, request=request)
     if refusal is not None and request.htmx:
-        # As an answer and not as an error, which htmx would report to the console.
+        # Status 200, because htmx would log an error status to the console.
         response = render(request, "setup.html", context)
         place = "#server-refusal" if at_button else "#notices"
         return reswap(retarget(reselect(response, "#refusal"), place), "innerHTML")
@@ -253,7 +266,7 @@ def setup_page(
 
 
 def priced(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
-    """Return the models in use with their prices, after a refusal as they were typed."""
+    """Return the enabled models with prices; after a refusal as they were typed."""
     rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
     return [
         {
@@ -269,12 +282,12 @@ def priced(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str
 
 
 def said(price: Decimal | None) -> str:
-    """Write a price without the zeros at its end; nothing where none is set."""
+    """Format a price without trailing zeros; empty if not set."""
     return "" if price is None else f"{price.normalize():f}"
 
 
 def connected() -> list[tuple[ProviderAccount, list[ModelSpec]]]:
-    """Return the servers in use, each with its models."""
+    """Return the enabled servers, each with its enabled models."""
     rows = ProviderAccount.objects.filter(enabled=True).annotate(
         is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
     )

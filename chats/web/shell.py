@@ -1,8 +1,8 @@
-"""The frame of every page of the app: the person and the list of their chats."""
+"""The app shell of every page: user name and chat list."""
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from itertools import groupby
 from urllib.parse import urlencode
@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from chats.actions import listing
 from chats.actions.listing import DeletedPlace, ListPlace
@@ -17,37 +18,39 @@ from chats.models import Chat, Folder
 from chats.web.drawing import drawing_time
 from chats.web.words import day_name
 
-OPEN_NOW, PINNED = "Open now", "Pinned"
-
 
 @dataclass(frozen=True, slots=True)
 class ChatGroup:
-    """A part of the chat list under one heading; without a name it continues the page before."""
+    """A section of the chat list. Without a name it continues the previous page's section.
+
+    `is_first`: the section is above the folders and days.
+    """
 
     name: str
     chats: Sequence[Chat]
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChatList:
-    """A page of a list of chats. `more` is the address of the next one, empty after the last."""
+    """A page of the chat list. `more` is the URL of the next page, empty on the last."""
 
     groups: Sequence[ChatGroup]
     current: uuid.UUID | None
     more: str
-    # What stands above the days: the open chat if it would not be seen, pinned ones, folders.
+    # Sections above the days: the open chat if it is not listed, pinned chats, folders.
     first: Sequence[ChatGroup] = ()
     folders: Sequence["FolderPart"] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to list."""
+        """True if there is nothing to list."""
         return not (self.groups or self.first or self.folders)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderPart:
-    """A folder as a heading; its chats are there if the open chat lies in it."""
+    """A folder heading. Its chats are listed if it contains the open chat."""
 
     folder: Folder
     list: ChatList | None
@@ -55,7 +58,7 @@ class FolderPart:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The chat list and the name at its foot; the list has all changes before `drawn_at`."""
+    """The chat list and the user name. The list contains all changes before `drawn_at`."""
 
     list: ChatList
     drawn_at: int
@@ -64,7 +67,7 @@ class Shell:
 
 
 def shell_for(*, user: User, current: Chat | None = None) -> Shell:
-    """Return the frame of a page, with the current chat marked in the list."""
+    """Return the app shell of a page, with the current chat marked in the list."""
     drawn_at = drawing_time()
     name = user.get_full_name() or user.get_username()
     return Shell(
@@ -76,9 +79,9 @@ def shell_for(*, user: User, current: Chat | None = None) -> Shell:
 
 
 def list_for(*, user: User, current: Chat | None = None) -> ChatList:
-    """Return the first page of the chat list, with the person's folders; the open one unfolded.
+    """Return the first page of the chat list and the user's folders, the current one open.
 
-    A current chat that is not among them leads the list.
+    A current chat that is not listed is added at the top.
     """
     chats, last = listing.chats_of(owner=user)
     groups = grouped(chats)
@@ -95,18 +98,18 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
     ]
     shown = [*groups, *(g for part in folders if part.list for g in part.list.groups)]
     if current is not None and not any(current in group.chats for group in shown):
-        groups.insert(0, ChatGroup(OPEN_NOW, [current]))
+        groups.insert(0, ChatGroup(gettext("Open now"), [current], is_first=True))
     key = current.pk if current else None
     more = following(reverse("chats:chat-list"), last, key)
-    first = [group for group in groups if group.name in {OPEN_NOW, PINNED}]
-    days = [group for group in groups if group not in first]
+    first = [group for group in groups if group.is_first]
+    days = [group for group in groups if not group.is_first]
     return ChatList(days, current=key, more=more, first=first, folders=folders)
 
 
 def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> ChatList:
     """Return the page of the chat list after a place.
 
-    It leaves out the current chat, which the first page has.
+    Without the current chat, which the first page lists.
     """
     chats, last = listing.chats_of(owner=user, after=after)
     groups = grouped([chat for chat in chats if chat.pk != current], after=after)
@@ -117,7 +120,7 @@ def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> Ch
 def folder_part(
     *, folder: Folder, after: ListPlace | None = None, current: uuid.UUID | None = None
 ) -> ChatList:
-    """Return the chats of a folder after a place, from its beginning without one."""
+    """Return the chats of a folder after a place, or from the start."""
     chats, last = listing.chats_in(folder=folder, after=after)
     more = following(reverse("chats:folder", args=[folder.pk]), last, current)
     return ChatList([ChatGroup("", chats)] if chats else [], current=current, more=more)
@@ -139,25 +142,35 @@ def deleted_for(*, user: User, after: DeletedPlace | None) -> ChatList:
 
 
 def grouped(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
-    """Group the chats as they come, under a heading for the pinned ones and for each day."""
+    """Group the chats in order, under headings for pinned chats and for each day."""
     today = timezone.localdate()
-    before = heading(after.updated_at, pinned=after.pinned, today=today) if after else ""
-    named = groupby(
-        chats, key=lambda chat: heading(chat.updated_at, pinned=chat.pinned, today=today)
-    )
-    groups = [ChatGroup(name, list(group)) for name, group in named]
-    if groups and groups[0].name == before:
-        groups[0] = ChatGroup("", groups[0].chats)
+    days = groupby(chats, key=lambda chat: day_of(chat.updated_at, pinned=chat.pinned))
+    groups = [
+        ChatGroup(heading(day, today=today), list(group), is_first=day is None)
+        for day, group in days
+    ]
+    if (
+        groups
+        and after
+        and day_of(after.updated_at, pinned=after.pinned)
+        == day_of(groups[0].chats[0].updated_at, pinned=groups[0].chats[0].pinned)
+    ):
+        groups[0] = replace(groups[0], name="")
     return groups
 
 
-def heading(updated_at: datetime, *, pinned: bool, today: date) -> str:
-    """Return the heading that a chat stands under; days are those of the reader."""
-    return PINNED if pinned else day_name(timezone.localtime(updated_at).date(), today=today)
+def day_of(updated_at: datetime, *, pinned: bool) -> date | None:
+    """Return the day of a chat in the reader's time zone; None for pinned chats."""
+    return None if pinned else timezone.localtime(updated_at).date()
+
+
+def heading(day: date | None, *, today: date) -> str:
+    """Return the heading of a day; None is that of pinned chats."""
+    return gettext("Pinned") if day is None else day_name(day, today=today)
 
 
 def following(address: str, last: ListPlace | None, current: uuid.UUID | None) -> str:
-    """Return the address of the page after a place; empty after the last."""
+    """Return the URL of the page after a place; empty after the last."""
     if last is None:
         return ""
     place = f"{int(last.pinned)}_{last.updated_at.isoformat()}_{last.pk}"
@@ -166,7 +179,7 @@ def following(address: str, last: ListPlace | None, current: uuid.UUID | None) -
 
 
 def place_in(text: str) -> ListPlace | None:
-    """Return the place that such a query names; None if it names none."""
+    """Return the place encoded in a query value, or None."""
     try:
         pinned, moment, key = text.split("_")
         updated_at = datetime.fromisoformat(moment).astimezone(UTC)
@@ -176,6 +189,6 @@ def place_in(text: str) -> ListPlace | None:
 
 
 def deleted_place_in(text: str) -> DeletedPlace | None:
-    """Return the place among the deleted chats that such a query names; None if it names none."""
+    """Return the place among deleted chats encoded in a query value, or None."""
     place = place_in(f"0_{text}")
     return DeletedPlace(place.updated_at, place.pk) if place else None

@@ -1,4 +1,4 @@
-"""The page of a chat's own system text: read it, write it, take it away."""
+"""The page of a chat's system text: read, edit, remove."""
 
 import uuid
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from chats.actions import system_texts
@@ -20,7 +21,7 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class SystemTextView:
-    """The text with what its policy does with it, or the sentence that says why it is not sent."""
+    """The text and how the policy uses it, or the reason it is not sent."""
 
     text: str
     where: str
@@ -29,24 +30,24 @@ class SystemTextView:
 
     @property
     def length(self) -> str:
-        """The number of its characters."""
+        """Number of characters."""
         return grouped(len(self.text))
 
     @property
     def is_over(self) -> bool:
-        """True if it is too long."""
+        """True if the text is too long."""
         return len(self.text) > self.limit
 
     @property
     def limit_words(self) -> str:
-        """The limit for people."""
+        """The formatted limit."""
         return grouped(self.limit)
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the text with its form, and store it. A refused one comes back with its sentence."""
+    """Show or save the text. A refused text is returned with the error."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return answer(request, chat, text=chat.system_text)
@@ -58,7 +59,7 @@ def system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         return answer(request, chat, text=text, refusal=refusal)
     if not request.htmx:
         return redirect("chats:system-text", chat.pk)
-    saved = "Saved. It counts from the next message on." if text else "Taken away."
+    saved = gettext("Saved. It applies from the next message on.") if text else gettext("Removed.")
     return answer(request, chat, text=text, saved=saved)
 
 
@@ -70,7 +71,7 @@ def answer(
     refusal: Refusal | None = None,
     saved: str = "",
 ) -> HttpResponse:
-    """Render the page, or its changing part for a page that is there already."""
+    """Render the page, or its changing part for htmx."""
     context = {
         "chat": chat,
         "view": view_of(chat, text=text),
@@ -78,16 +79,17 @@ def answer(
         "saved": saved,
     }
     if request.htmx:
-        # As a success: htmx does not put a part with an error status in its place.
+        # Status 200, because htmx does not swap in a response with an error status.
         return render(request, "chats/_system_text.html", context)
     status = refusal.status if refusal else 200
     return render(request, "chats/system_text.html", context, status=status)
 
 
 def view_of(chat: Chat, *, text: str) -> SystemTextView:
-    """Return the text under its policy, locked with a sentence if that cannot be used."""
+    """Return the text under its policy; locked with a sentence if the policy is unusable."""
     try:
         place = system_texts.place_of(chat=chat)
     except Refusal as problem:
-        return SystemTextView(text=text, where="", lock=str(problem))
-    return SystemTextView(text=text, where=SYSTEM_TEXT_RULES.get(place.rule, ""), lock=place.lock)
+        return SystemTextView(text=text, where="", lock=problem.localized)
+    where = str(SYSTEM_TEXT_RULES.get(place.rule, ""))
+    return SystemTextView(text=text, where=where, lock=place.lock)

@@ -1,4 +1,4 @@
-"""The pages of teams: list, make, change, copy, take away; and what a round of one may do."""
+"""Team pages: list, create, edit, copy and delete teams, choose one, continue rounds."""
 
 import uuid
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from contextpolicy.engine.rounds import MOST_MEMBERS
 from contextpolicy.engine.team import MAX_BYTES
 from contextpolicy.models import ContextPolicy
 
-# The texts and the numbers of the form, by the names of the drafts.
+# Text and number fields of the form, named like the draft's fields.
 TEXTS = ("name", "role_id", "type", "agent_type", "model", "instruction", "policy")
 LIMITS = ("hop_limit", "token_limit", "seconds_limit")
-# The form suggests a window that shows a whole round.
+# Default window that contains a whole round.
 EMPTY = AgentDraft(name="", window_size=WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFields:
-    """An agent in the form: its place, what was typed, and what it would be told."""
+    """An agent in the form: position, typed values, and its prompt texts."""
 
     place: int
     draft: AgentDraft
@@ -43,14 +43,14 @@ class AgentFields:
 
     @property
     def shape(self) -> str:
-        """Its colour and shape in chats; a new agent has none yet."""
+        """CSS classes for colour and shape in chats; empty for a new agent."""
         return f"who who--{shape_of(self.draft.role_id)}" if self.draft.role_id else ""
 
 
 @require_GET
 @signed_in
 def teams(request: PersonRequest) -> HttpResponse:
-    """List the person's teams, those of everybody, and drafts to begin with."""
+    """List the user's teams, shared teams and presets."""
     rows = list(
         access.teams_visible_to(user=request.user)
         .select_related("current")
@@ -69,7 +69,7 @@ def teams(request: PersonRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def team_new(request: PersonRequest) -> HttpResponse:
-    """Show the form for a new team, from a draft if one is named; make the team."""
+    """Show the form for a new team, optionally from a preset, or create the team."""
     if request.method == "GET":
         empty = TeamDraft(name="", agents=(EMPTY, EMPTY))
         return form_page(request, PRESETS.get(request.GET.get("preset", ""), empty))
@@ -88,7 +88,7 @@ def team_new(request: PersonRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
-    """Show a team, and give it a new version."""
+    """Show a team, or save a new version."""
     known = access.team_for(user=request.user, team_id=team_id)
     if request.method == "GET":
         return form_page(request, rosters.draft_of(version_of(known)), team=known)
@@ -103,14 +103,14 @@ def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 
 
 def version_of(team: Team) -> TeamVersion:
-    """Return a team's version; a team that anybody may see has one."""
+    """Return a team's current version. Every visible team has one."""
     if team.current is None:
         raise ValueError(f"team {team.pk} has no version")
     return team.current
 
 
 def saved_page(request: PersonRequest, saved: Saved) -> HttpResponse:
-    """Lead to the list, or show the team again with what the person should know."""
+    """Redirect to the list, or show the team again with warnings."""
     if not saved.warnings:
         return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
     draft = rosters.draft_of(version_of(saved.team))
@@ -120,7 +120,7 @@ def saved_page(request: PersonRequest, saved: Saved) -> HttpResponse:
 @require_POST
 @signed_in
 def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
-    """Make a team of one's own of another."""
+    """Create a personal copy of a team."""
     saved = rosters.copy(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:team-edit", saved.team.pk)
 
@@ -128,7 +128,7 @@ def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
-    """Offer the team for no new chat any more."""
+    """Delete the team: it is no longer offered for new chats."""
     rosters.delete(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:teams")
 
@@ -136,7 +136,7 @@ def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Go on with a round that ended early."""
+    """Continue a round that ended early."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     count_message(request)
     play.go_on(user=request.user, chat=chat, now=timezone.now())
@@ -146,7 +146,7 @@ def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Let the person choose who replies in a chat: a team, or its model alone."""
+    """Show or change who replies in a chat: a team, or its model alone."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":
@@ -168,7 +168,7 @@ def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_task(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Set the task that every agent of the chat is told; say so where its end was cut off."""
+    """Set the task of the chat's team. Shows a notice if it was truncated."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     task = lines(request.POST.get("task", ""))
     try:
@@ -189,7 +189,7 @@ def choice_page(
     task: str | None = None,
     notice: str = "",
 ) -> HttpResponse:
-    """Render the choice of who replies in a chat, and the task of its team."""
+    """Render the choice of team, and the team's task."""
     context = {
         "chat": chat,
         "teams": teams_of(request),
@@ -202,7 +202,7 @@ def choice_page(
 
 
 def uuid_in(text: str) -> uuid.UUID | None:
-    """Return the id that a form sent; None for an empty one, and an id of nothing for others."""
+    """Return the parsed ID; None for an empty one, the nil UUID for an invalid one."""
     try:
         return uuid.UUID(text) if text else None
     except ValueError:
@@ -210,13 +210,13 @@ def uuid_in(text: str) -> uuid.UUID | None:
 
 
 def teams_of(request: PersonRequest) -> Sequence[Team]:
-    """Return the teams that the person may let reply."""
+    """Return the teams the user can choose."""
     rows = access.teams_visible_to(user=request.user).select_related("current")
     return list(rows.order_by("current__name", "pk")[:100])
 
 
 def typed(request: HttpRequest) -> TeamDraft:
-    """Return what the form sent, as it was typed; what is no number becomes one that is refused."""
+    """Return the form as typed. Invalid numbers become -1, which validation refuses."""
     sent = request.POST
     count = min(number(sent.get("agents", "")), MOST_MEMBERS + 1)
     agents = [
@@ -243,7 +243,7 @@ def typed(request: HttpRequest) -> TeamDraft:
 
 
 def lines(text: str) -> str:
-    """Return a text as it was typed: browsers send line ends as CRLF."""
+    """Return the text with LF line ends: browsers send CRLF."""
     return text.replace("\r\n", "\n")
 
 
@@ -254,7 +254,7 @@ def number(text: str) -> int:
 
 
 def changed_list(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
-    """Return the draft with one agent more, or without one, as the form's buttons ask."""
+    """Return the draft with an agent added or removed, depending on the pressed button."""
     do, agents = request.POST.get("do", ""), list(draft.agents)
     if do == "add" and len(agents) < MOST_MEMBERS:
         agents.append(EMPTY)
@@ -272,14 +272,16 @@ def form_page(
     refusal: Refusal | None = None,
     warnings: Sequence[str] = (),
 ) -> HttpResponse:
-    """Render the form with what was typed, and what each agent would be told."""
+    """Render the form with the typed values and the prompt texts of each agent."""
     param = refusal.param if refusal else ""
     fields = [
         AgentFields(
             place,
             agent,
             told=play.told_to(agent, draft=draft),
-            error=str(refusal) if (param or "").startswith(f"agents.{place}.") else "",
+            error=refusal.localized
+            if refusal and (param or "").startswith(f"agents.{place}.")
+            else "",
         )
         for place, agent in enumerate(draft.agents)
     ]

@@ -1,4 +1,4 @@
-"""The addresses of the pages, their parts, and the event stream to all of them."""
+"""URLs of the pages and partials, and of their event stream."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
@@ -8,6 +8,7 @@ from chats.web import (
     chat_list,
     chat_pages,
     find,
+    help_pages,
     images,
     new_chat,
     organising,
@@ -129,6 +130,8 @@ urlpatterns = [
     path(TURN + "continue", turns.turn_continue, name="turn-continue"),
     path(TURN + "receipt", receipts.receipt, name="receipt"),
     path(TURN + "request", request_sent, name="request"),
+    path("help/", help_pages.help_page, name="help"),
+    path("help/<slug:slug>/", help_pages.help_page, name="help"),
     path("setup/", setup.setup, name="setup"),
     path("setup/search-model", setup.search_model, name="search-model"),
     path("setup/<slug:slug>/", setup.server, name="server"),
@@ -136,6 +139,7 @@ urlpatterns = [
     path("setup/<slug:slug>/prices", setup.server_prices, name="server-prices"),
     path("setup/<slug:slug>/disconnect", setup.server_disconnect, name="server-disconnect"),
     path("settings/", account.settings_page, name="settings"),
+    path("settings/appearance/", account.appearance_page, name="appearance"),
     path("settings/memory/", memory.page, name="memory"),
     path("settings/memory/switch", memory.switch, name="memory-switch"),
     path("settings/memory/export", memory.export, name="memory-export"),

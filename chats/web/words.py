@@ -1,17 +1,20 @@
-"""Numbers and days in the words of the pages."""
+"""Number and date formatting of the pages."""
 
 from datetime import date, timedelta
 
+from django.utils import dateformat
+from django.utils.translation import gettext, ngettext
+
 
 def grouped(number: int) -> str:
-    """Write a number with separators: 12418 → 12,418."""
+    """Format a number with separators: 12418 → 12,418."""
     return f"{number:,}"
 
 
 def short(number: int) -> str:
-    """Write a number in short: 12418 → 12.4k.
+    """Abbreviate a number: 12418 → 12.4k.
 
-    Below a thousand it is written as it is, from ten million on in millions.
+    Below 1,000 unchanged, from ten million on in millions.
     """
     if number < 1000:
         return str(number)
@@ -20,28 +23,41 @@ def short(number: int) -> str:
     return f"{number / 1_000_000:.1f}M".replace(".0M", "M")
 
 
-def counted(number: int, one: str) -> str:
-    """Write a number with its noun: 1 message, 2 messages."""
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+def message_count(number: int) -> str:
+    """Format a number of messages."""
+    return ngettext("{n:,} message", "{n:,} messages", number).format(n=number)
+
+
+def token_count(number: int) -> str:
+    """Format a number of tokens."""
+    return ngettext("{n:,} token", "{n:,} tokens", number).format(n=number)
 
 
 def day_name(day: date, *, today: date) -> str:
-    """Name a day: Today, Yesterday, Tuesday 17 November; with the year if it is another one."""
+    """Format a day: Today, Yesterday, Tuesday 17 November; with the year if not the current one."""
     if day == today:
-        return "Today"
+        return gettext("Today")
     if day == today - timedelta(days=1):
-        return "Yesterday"
-    name = f"{day:%A} {day.day} {day:%B}"
-    return name if day.year == today.year else f"{name} {day.year}"
+        return gettext("Yesterday")
+    form = gettext("l j F") if day.year == today.year else gettext("l j F Y")
+    return dateformat.format(day, form)
 
 
 def clipped(text: str, length: int) -> str:
-    """Return the beginning of a text in one line."""
+    """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 
 
 def cut_words(cut_to: int | None, results_to: int | None) -> list[str]:
-    """Say to what length a message's texts and its tool results were cut."""
-    limits = (("cut", cut_to), ("results cut", results_to))
-    return [f"{what} to {counted(to, 'character')}" for what, to in limits if to is not None]
+    """Return labels for the lengths to which a message and its tool results were cut."""
+    words = []
+    if cut_to is not None:
+        cut = ngettext("cut to {n:,} character", "cut to {n:,} characters", cut_to)
+        words.append(cut.format(n=cut_to))
+    if results_to is not None:
+        cut = ngettext(
+            "results cut to {n:,} character", "results cut to {n:,} characters", results_to
+        )
+        words.append(cut.format(n=results_to))
+    return words

@@ -1,7 +1,7 @@
-"""Webhooks: `managing` makes and changes them, `delivering` sends what `record.outbox` stored.
+"""Webhooks: `managing` creates and changes them, `delivering` sends the rows of `record.outbox`.
 
-`stamping` asks an authority outside for timestamps of the ledger's checkpoints.
+`stamping` requests timestamps of the ledger's checkpoints from an external authority.
 
-The form of webhooks is that of the Standard Webhooks specification (standardwebhooks.com), for
-whose signatures libraries exist in most languages.
+Webhooks follow the Standard Webhooks specification (standardwebhooks.com). Libraries in most
+languages verify its signatures.
 """

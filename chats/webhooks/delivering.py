@@ -1,10 +1,10 @@
-"""Sends what waits for webhooks: at least once, each webhook's deliveries in their order.
+"""Send queued webhook deliveries at least once, in order for each webhook.
 
-One sender of a process serves all webhooks at the same time, a few deliveries of each, so a hundred
-servers that hang cost one thread ten seconds. Slow servers have a lane of their own: they hold up
-each other and nobody else. A server in trouble (no connection, too late, a status of 5xx or 429)
-rests until the next try and keeps the order of what waits; a single delivery that is refused is
-tried again while others go on.
+One sender per process serves up to 100 webhooks concurrently, a few deliveries of each. A webhook
+whose server hangs delays only its own deliveries. Slow servers use a separate lane, so that they
+cannot fill the 100 slots. A failing server (no connection, timeout, 5xx or 429) pauses until its
+next retry, and its queue keeps its order. A delivery that is refused for another reason is retried
+while later ones continue.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
@@ -32,25 +33,27 @@ from chats.webhooks import managing, signing
 logger = logging.getLogger(__name__)
 SECONDS = 10.0
 AT_ONCE, IN_A_ROW = 100, 20
-# Longer answers lead to the lane of the slow.
+# Interval in seconds between polls for new deliveries while requests are open.
+LOOK_EVERY = 0.5
+# A webhook with a slower response moves to the slow lane.
 SLOW_SECONDS = 2.0
-# After the first, second, … try that failed: eight tries within a day.
+# Delay in seconds after each failed attempt: eight attempts within a day.
 DELAYS = (5, 60, 300, 1_800, 7_200, 21_600, 54_000)
 JITTER = 0.2
-# A webhook that failed so long without one success is switched off.
+# A webhook that fails for this long without one success is switched off.
 FAILS_FOR = timedelta(days=3)
 KEPT_FOR = timedelta(days=30)
 MOST_WAITING = 10_000
 TIDY_EVERY = timedelta(hours=1)
 
-# In this process one sender a lane; it takes up what comes while it works.
+# One sender per lane and process. A running sender picks up new deliveries.
 _lanes = {lane: threading.Lock() for lane in outbox.LANES.values()}
 Status = WebhookDelivery.Status
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The end of one try; `problem` is empty when it was taken."""
+    """The result of one attempt; `problem` is empty on success."""
 
     status: int | None = None
     problem: str = ""
@@ -58,14 +61,14 @@ class Answer:
 
     @property
     def is_trouble(self) -> bool:
-        """Whether the next delivery would fare no better."""
+        """Return True if the next delivery would fail for the same reason."""
         refused = self.status is not None and 300 <= self.status < 500
         return bool(self.problem) and (not refused or self.status in {408, 429})
 
 
 @dataclass(slots=True)
 class Batch:
-    """A webhook, what it is told now, and its answers so far."""
+    """A webhook, its deliveries to send now, and the answers so far."""
 
     webhook: Webhook
     waiting: Sequence[WebhookDelivery]
@@ -75,35 +78,70 @@ class Batch:
 def deliver(
     *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool] = lambda: False
 ) -> int:
-    """Send what is due in a lane until nothing is; return how many were taken.
+    """Send the due deliveries of a lane until none are left; return how many were accepted.
 
-    Does nothing while another thread of this process does so.
+    Does nothing while another thread of this process serves the lane.
     """
-    lock, taken = _lanes[lane], 0
+    lock = _lanes[lane]
     if not lock.acquire(blocking=False):
         return 0
     try:
-        while not is_closing() and (batches := claim(lane=lane, now=clock())):
-            databases.give_back()
-            asyncio.run(send_all(batches, clock=clock))
-            for batch in batches:
-                taken += note_apart(batch, now=clock())
+        return async_to_sync(send_in_lane)(lane=lane, clock=clock, is_closing=is_closing)
     finally:
         lock.release()
+
+
+async def send_in_lane(
+    *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool]
+) -> int:
+    """Send the due deliveries of a lane, each webhook independently; return how many succeeded."""
+    taken = 0
+    sending: dict[asyncio.Task[None], Batch] = {}
+    async with guarded_client(
+        allowed_private=settings.ALLOWED_PRIVATE_WEBHOOKS, connect_seconds=SECONDS
+    ) as client:
+        while True:
+            room = AT_ONCE - len(sending)
+            found = await claim_aside(lane=lane, now=clock(), most=room) if room else ()
+            for batch in () if is_closing() else found:
+                task = asyncio.create_task(send_batch(batch, client=client, clock=clock))
+                sending[task] = batch
+            if not sending:
+                return taken
+            done, _ = await asyncio.wait(
+                sending, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                taken += await note_aside(sending.pop(task), now=clock())
+
+
+@sync_to_async
+def claim_aside(*, lane: str, now: datetime, most: int) -> Sequence[Batch]:
+    """Claim webhooks in the task's thread, and release its connection before waiting."""
+    found = claim(lane=lane, now=now, most=most)
+    databases.give_back()
+    return found
+
+
+@sync_to_async
+def note_aside(batch: Batch, *, now: datetime) -> int:
+    """Store the results of one webhook's deliveries, in the task's thread."""
+    taken = note_apart(batch, now=now)
+    databases.give_back()
     return taken
 
 
 @transaction.atomic
-def claim(*, lane: str, now: datetime) -> list[Batch]:
-    """Take the webhooks of the lane for which something is due, each with its first deliveries.
+def claim(*, lane: str, now: datetime, most: int) -> list[Batch]:
+    """Claim up to `most` webhooks of the lane that have due deliveries; return the oldest of each.
 
-    A webhook that another process tells is left to it.
+    Skips webhooks that this or another process is already sending to.
     """
     free = Q(lease_until=None) | leases.ended()
     due = outbox.due(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
     rows = Webhook.objects.filter(free, pk__in=due.values("webhook"))
     rows = rows.select_for_update(skip_locked=True, of=("self",), no_key=True)
-    found = list(rows.select_related("owner").order_by("pk")[:AT_ONCE])
+    found = list(rows.select_related("owner").order_by("pk")[:most])
     Webhook.objects.filter(pk__in=[row.pk for row in found]).update(lease_until=leases.until())
     for webhook in found:
         if now - webhook.tidied_at >= TIDY_EVERY:
@@ -119,7 +157,7 @@ def claim(*, lane: str, now: datetime) -> list[Batch]:
 def still_allowed(
     webhook: Webhook, waiting: Iterable[WebhookDelivery], *, now: datetime
 ) -> list[WebhookDelivery]:
-    """Leave out what the owner may not see any more, and end it."""
+    """Fail the deliveries whose event the owner may no longer receive; return the others."""
     rows = list(waiting)
     allowed = [row for row in rows if outbox.may_hear(webhook.owner, row.event)]
     if len(allowed) < len(rows):
@@ -129,16 +167,8 @@ def still_allowed(
     return allowed
 
 
-async def send_all(batches: Iterable[Batch], *, clock: Callable[[], datetime]) -> None:
-    """Tell all webhooks at the same time."""
-    async with guarded_client(
-        allowed_private=settings.ALLOWED_PRIVATE_WEBHOOKS, connect_seconds=SECONDS
-    ) as client:
-        await asyncio.gather(*(send_batch(batch, client=client, clock=clock) for batch in batches))
-
-
 async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], datetime]) -> None:
-    """Tell one webhook, one delivery after another, within the time of one try."""
+    """Send a webhook's deliveries one after the other, for at most `SECONDS`."""
     latest = time.monotonic() + SECONDS
     try:
         secret = secrets.decrypt(batch.webhook.secret)
@@ -168,7 +198,7 @@ async def send(
     client: Client,
     now: datetime,
 ) -> Answer:
-    """Send one delivery and wait for the status; no redirect is followed, no body is read."""
+    """Send one delivery and return its status. Follows no redirect and reads no body."""
     signed = signing.headers(
         secret=secret, public_id=delivery.public_id, body=delivery.body, now=now
     )
@@ -189,7 +219,10 @@ async def send(
 
 
 def note_apart(batch: Batch, *, now: datetime) -> int:
-    """Store what came of one webhook's deliveries; what fails is noted, and holds up no other."""
+    """Store the results of one webhook's deliveries.
+
+    An error is logged and blocks no other webhook.
+    """
     try:
         return note(batch, now=now)
     except Exception as error:
@@ -201,7 +234,7 @@ def note_apart(batch: Batch, *, now: datetime) -> int:
 
 @transaction.atomic
 def note(batch: Batch, *, now: datetime) -> int:
-    """Store what came of each delivery, and let the webhook go; return how many were taken."""
+    """Store the result of each delivery and release the webhook; return how many succeeded."""
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
     if webhook is None:
@@ -222,7 +255,7 @@ def note(batch: Batch, *, now: datetime) -> int:
 def note_answer(
     webhook: Webhook, delivery: WebhookDelivery, *, answer: Answer, now: datetime
 ) -> None:
-    """Store what came of one try, and when the next one is."""
+    """Store the result of one attempt and schedule the next one."""
     changes: dict[str, Any] = {"answer": answer.status, "problem": answer.problem}
     tries = delivery.tries + 1
     if not answer.problem:
@@ -240,17 +273,17 @@ def note_answer(
 
 
 def switch_off(webhook: Webhook, *, off: str, now: datetime) -> None:
-    """Send nothing more until its owner switches it on; the ledger says why."""
+    """Stop sending until the owner switches the webhook on again; record why in the ledger."""
     if webhook.off == Webhook.Off.ON:
         webhook.off = off
         managing.note("webhook.switched_off", webhook, actor="worker", now=now)
 
 
 def tidy(webhook: Webhook, *, now: datetime) -> None:
-    """Forget what ended long ago; of too much that waits, give up the oldest."""
+    """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`."""
     ended = WebhookDelivery.objects.exclude(status=Status.WAITING)
     ended.filter(webhook=webhook, created_at__lt=now - KEPT_FOR).delete()
-    # What was stored while its webhook was being deleted.
+    # Deliveries that were stored while their webhook was being deleted.
     WebhookDelivery.objects.exclude(webhook__in=Webhook.objects.all()).delete()
     waiting = webhook.deliveries.filter(status=Status.WAITING).order_by("-pk")
     kept = waiting.values_list("pk", flat=True)[MOST_WAITING - 1 : MOST_WAITING].first()

@@ -1,4 +1,4 @@
-"""Makes, changes and deletes webhooks, each a person's own, and asks for tests and repetitions."""
+"""Create, change and delete a person's webhooks, send test events and redeliver."""
 
 import re
 import uuid
@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext, gettext_noop
 
 from chats.ground import queue, secrets
 from chats.ground.refusals import NotFound, Refusal
@@ -27,69 +28,71 @@ _QUERY = re.compile(r"[\x21-\x7e]*")
 
 
 class WebhookAddressRefused(Refusal):
-    """The address may not be told of anything."""
+    """The address is not allowed for webhooks."""
 
     code = "webhook_address_refused"
     status = 422
-    sentence = (
-        "A webhook needs a public address that begins with https://, without user name, password"
-        " or “#”, of at most {limit} characters. An operator can allow a server of your own"
-        " network in ALLOWED_PRIVATE_WEBHOOKS."
+    sentence = gettext_noop(
+        "The URL must be public and begin with https://, without user name, password"
+        " or “#”, and have at most {limit} characters. An operator can allow a server on your"
+        " own network in ALLOWED_PRIVATE_WEBHOOKS."
     )
     param = "url"
 
 
 class UnknownEvent(Refusal):
-    """No event was chosen, or one that does not exist."""
+    """The webhook has no events, or an unknown one."""
 
     code = "unknown_event"
     status = 422
-    sentence = "A webhook needs at least one event, and only these exist: {known}."
+    sentence = gettext_noop("Choose at least one of these events: {known}.")
     param = "events"
 
 
 class EventNotAllowed(Refusal):
-    """The event tells of everybody, and this person may not see it."""
+    """The event reports on all people, and this person may not see it."""
 
     code = "event_not_allowed"
     status = 403
-    sentence = "{event} tells of everybody. It needs a role that you do not have."
+    sentence = gettext_noop("{event} reports on every person. Your role does not allow it.")
     param = "events"
 
 
 class TooManyWebhooks(Refusal):
-    """The person has as many webhooks as they may."""
+    """The person has reached the limit of webhooks."""
 
     code = "too_many_webhooks"
     status = 422
-    sentence = "You have {limit} webhooks and cannot make another. Delete one first."
+    sentence = gettext_noop("You have reached the limit of {limit} webhooks. Delete one first.")
 
 
 class WebhookIsOff(Refusal):
-    """Nothing is sent to a webhook that is switched off."""
+    """The webhook is switched off, so nothing can be sent to it."""
 
     code = "webhook_off"
     status = 409
-    sentence = "This webhook is switched off. Switch it on first."
+    sentence = gettext_noop("This webhook is switched off. Switch it on first.")
 
 
 class DeliveryWaits(Refusal):
-    """The delivery still waits for its next try, and is not sent again."""
+    """The delivery is still queued for its next attempt and cannot be sent again."""
 
     code = "delivery_waits"
     status = 409
-    sentence = "This delivery still waits for its next try. It is sent by itself."
+    sentence = gettext_noop(
+        "This delivery is waiting for its next attempt. It is sent automatically."
+    )
 
 
 @transaction.atomic
 def create(*, owner: User, url: str, events: Collection[str], now: datetime) -> tuple[Webhook, str]:
-    """Make a webhook; returns it with its secret, which can never be shown again.
+    """Create a webhook and return it with its secret. The secret cannot be shown again.
 
     Raises `WebhookAddressRefused`, `UnknownEvent`, `EventNotAllowed` and `TooManyWebhooks`.
     """
     check_address(url)
     check_events(events, owner=owner)
-    # Locked, so that two requests at once cannot both make the last one.
+    # Lock the owner, so that parallel requests cannot exceed the limit.
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if Webhook.objects.filter(owner=owner).count() >= WEBHOOKS_PER_PERSON:
         raise TooManyWebhooks(limit=WEBHOOKS_PER_PERSON)
@@ -115,10 +118,10 @@ def change(
     events: Collection[str] | None = None,
     is_on: bool | None = None,
 ) -> Webhook:
-    """Change what is given. What waits stays, and goes to the new address.
+    """Change the given fields. Pending deliveries stay queued and go to the new address.
 
-    Switched on again, a webhook begins without its failures. Raises `WebhookAddressRefused`,
-    `UnknownEvent` and `EventNotAllowed`.
+    Switching a webhook on resets its failure state. Raises `WebhookAddressRefused`, `UnknownEvent`
+    and `EventNotAllowed`.
     """
     row = Webhook.objects.select_for_update(no_key=True).select_related("owner").get(pk=webhook.pk)
     before = (row.url, row.events, row.off)
@@ -133,16 +136,21 @@ def change(
     if (row.url, row.events, row.off) == before:
         return row
     if row.off == Webhook.Off.ON:
-        row.failing_since = row.rests_until = None
-    row.save(update_fields=["url", "events", "off", "failing_since", "rests_until"])
+        row.failing_since = None
+    row.save(update_fields=["url", "events", "off", "failing_since"])
+    if row.off == Webhook.Off.ON:
+        end_rest(row, now=now)
     note("webhook.changed", row, actor=f"user:{row.owner_id}", now=now)
     return row
 
 
 @transaction.atomic
 def delete(*, webhook: Webhook, now: datetime) -> None:
-    """Delete the webhook with its log; what waits is not sent. Of two at once one is recorded."""
-    # The row before the ledger, as whoever sends to it locks them.
+    """Delete the webhook with its deliveries, pending ones too.
+
+    Two parallel calls record one deletion.
+    """
+    # Lock the webhook before the ledger, in the same order as the sender.
     row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
     if row is not None:
         note("webhook.deleted", row, actor=f"user:{row.owner_id}", now=now)
@@ -151,18 +159,17 @@ def delete(*, webhook: Webhook, now: datetime) -> None:
 
 @transaction.atomic
 def test(*, webhook: Webhook, now: datetime) -> WebhookDelivery:
-    """Send a delivery that tells of nothing. Raises `WebhookIsOff`."""
+    """Queue a test event without content. Raises `WebhookIsOff`."""
     require_on(webhook)
     row = outbox.delivery(TEST, {"webhook": str(webhook.pk)}, webhook=webhook.pk, at=now)
     row.save()
-    Webhook.objects.filter(pk=webhook.pk).update(rests_until=None)
-    queue.enqueue(queue.DELIVER, lane=outbox.LANES[webhook.is_slow])
+    end_rest(webhook, now=now)
     return row
 
 
 @transaction.atomic
 def send_again(*, webhook: Webhook, delivery: WebhookDelivery, now: datetime) -> WebhookDelivery:
-    """Send a delivery that has ended once more, under its id.
+    """Queue a finished delivery again under the same id.
 
     Raises `WebhookIsOff` and `DeliveryWaits`.
     """
@@ -171,10 +178,18 @@ def send_again(*, webhook: Webhook, delivery: WebhookDelivery, now: datetime) ->
     changes: dict[str, Any] = {"status": WebhookDelivery.Status.WAITING, "tries": 0}
     if not ended.update(**changes, next_at=now, ended_at=None):
         raise DeliveryWaits
-    Webhook.objects.filter(pk=webhook.pk).update(rests_until=None)
-    queue.enqueue(queue.DELIVER, lane=outbox.LANES[webhook.is_slow])
+    end_rest(webhook, now=now)
     delivery.refresh_from_db()
     return delivery
+
+
+def end_rest(webhook: Webhook, *, now: datetime) -> None:
+    """Make all pending deliveries due now; failed ones come first, so the order is kept."""
+    webhook.deliveries.filter(status=WebhookDelivery.Status.WAITING, next_at__gt=now).update(
+        next_at=now
+    )
+    Webhook.objects.filter(pk=webhook.pk).update(rests_until=None)
+    queue.enqueue(queue.DELIVER, lane=outbox.LANES[webhook.is_slow])
 
 
 def webhooks_of(*, owner: User) -> list[Webhook]:
@@ -199,22 +214,23 @@ def delivery_for(*, webhook: Webhook, public_id: uuid.UUID) -> WebhookDelivery:
 
 
 def log_of(webhook: Webhook) -> QuerySet[WebhookDelivery]:
-    """Return what the webhook was told and is to be told, newest first."""
+    """Return the webhook's finished and pending deliveries, newest first."""
     return webhook.deliveries.order_by("-pk")
 
 
 def offered_to(user: User) -> dict[str, str]:
-    """Return the events that the person may choose, each with what it tells."""
-    return {name: words for name, words in outbox.EVENTS.items() if outbox.may_hear(user, name)}
+    """Return the events that the person may choose, described in the reader's language."""
+    allowed = [name for name in outbox.EVENTS if outbox.may_hear(user, name)]
+    return {name: gettext(outbox.EVENTS[name]) for name in allowed}
 
 
 def host_of(webhook: Webhook) -> str:
-    """Return the host of the address: the rest of it may be a secret."""
+    """Return the host of the address. The rest of the address may contain a secret."""
     return urlsplit(webhook.url).netloc
 
 
 def check_address(url: str) -> None:
-    """Raise `WebhookAddressRefused` unless the address may be called."""
+    """Raise `WebhookAddressRefused` unless the address is allowed."""
     address, _, query = url.partition("?")
     if len(url) > LONGEST_URL or "#" in url or not _QUERY.fullmatch(query):
         raise WebhookAddressRefused(limit=LONGEST_URL)
@@ -225,7 +241,7 @@ def check_address(url: str) -> None:
 
 
 def check_events(events: Collection[str], *, owner: User) -> None:
-    """Raise `UnknownEvent`, and `EventNotAllowed` for what the person may not see."""
+    """Raise `UnknownEvent`, or `EventNotAllowed` for an event that the person may not receive."""
     if not events or not set(events) <= set(outbox.EVENTS):
         raise UnknownEvent(known=", ".join(outbox.EVENTS))
     for event in sorted(set(events)):
@@ -234,13 +250,13 @@ def check_events(events: Collection[str], *, owner: User) -> None:
 
 
 def require_on(webhook: Webhook) -> None:
-    """Raise `WebhookIsOff`."""
+    """Raise `WebhookIsOff` if the webhook is switched off."""
     if webhook.off != Webhook.Off.ON:
         raise WebhookIsOff
 
 
 def note(event: str, webhook: Webhook, *, actor: str, now: datetime, **more: object) -> None:
-    """Write the ledger's row about a webhook; of its address only the host."""
+    """Record an event about a webhook in the ledger, with only the host of its address."""
     data = {
         "webhook": str(webhook.pk),
         "owner": webhook.owner_id,
@@ -254,7 +270,7 @@ def note(event: str, webhook: Webhook, *, actor: str, now: datetime, **more: obj
 
 
 def encrypt_anew() -> int:
-    """Encrypt every secret with the newest encryption key; return how many there were.
+    """Re-encrypt all secrets with the newest encryption key; return the number of secrets.
 
     Raises `SecretUnreadable`.
     """

@@ -1,4 +1,4 @@
-"""The secrets of webhooks, and the signature of a delivery: HMAC-SHA-256 over id, time and body."""
+"""Webhook secrets, and the signature of a delivery: HMAC-SHA-256 over id, time and body."""
 
 import base64
 import hashlib
@@ -12,12 +12,12 @@ BYTES = 32
 
 
 def new_secret() -> str:
-    """Return a fresh secret of 256 bits, as the specification writes it."""
+    """Return a new 256-bit secret in the format of the Standard Webhooks specification."""
     return MARK + base64.b64encode(secrets.token_bytes(BYTES)).decode()
 
 
 def headers(*, secret: str, public_id: UUID, body: str, now: datetime) -> dict[str, str]:
-    """Return the headers by which a receiver knows who sent this, and when."""
+    """Return the headers that let a receiver verify the sender and the time."""
     told = f"msg_{public_id.hex}"
     second = str(int(now.timestamp()))
     key = base64.b64decode(secret.removeprefix(MARK))

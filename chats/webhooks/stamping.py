@@ -1,6 +1,6 @@
-"""Has the newest checkpoint stamped by a time-stamping authority (RFC 3161), outside transactions.
+"""Requests an RFC 3161 timestamp of the newest checkpoint, outside transactions.
 
-Signing never waits for it: it is a task of its own, and one that fails is tried again.
+This runs as a separate background job, so signing never waits for it. Failures are retried.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 def stamp(*, clock: Callable[[], datetime]) -> None:
-    """Ask the authority for a timestamp of the newest checkpoint, if one is due."""
+    """Request a timestamp of the newest checkpoint, if one is due."""
     row = stamps.claim(now=clock())
     if row is None:
         return
@@ -41,12 +41,12 @@ def stamp(*, clock: Callable[[], datetime]) -> None:
 
 
 async def answer(request: bytes) -> tuple[bytes, str]:
-    """Return the authority's answer, or why there is none."""
+    """Return the response of the authority, or a code for the problem."""
     try:
         async with (
             asyncio.timeout(SECONDS),
             guarded_client(
-                # The operator wrote this address, so it may be one of the own network.
+                # The operator configures this address, so it may be in a private network.
                 allowed_private=[settings.LEDGER_TSA_HOST],
                 connect_seconds=SECONDS,
             ) as client,

@@ -1,4 +1,4 @@
-"""The administration's pages of policies, of legal holds and of the ledger."""
+"""The admin pages of policies, of legal holds and of the audit log."""
 
 from contextpolicy.admin.assignments import PolicyAssignmentAdmin
 from contextpolicy.admin.holds import LegalHoldAdmin
@@ -15,7 +15,7 @@ from contextpolicy.models import (
     Skill,
 )
 
-# `project.urls` takes the site from here, where every page is registered.
+# `project.urls` imports the site from here, after all pages are registered.
 __all__ = ["site"]
 
 site.register(ContextPolicy, ContextPolicyAdmin)

@@ -1,11 +1,12 @@
-"""The administration's pages of assignments: where policies apply."""
+"""The admin pages of assignments: where policies apply."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
@@ -17,15 +18,16 @@ from contextpolicy.two_persons import SecondPersonNeeded
 
 
 class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
-    """The form of an assignment: a place and exactly the target it needs.
+    """The form of an assignment: a level and exactly the target that it needs.
 
-    The places are fields of the form, not of the model, whose constraints would refuse a place that
-    has a policy already; here a policy replaces the one before.
+    The level and target are fields of the form, not of the model. The model's constraints would
+    reject a target that already has a policy; this form replaces that policy.
     """
 
     class Meta:
         model = PolicyAssignment
         fields = ("policy",)
+        labels: ClassVar = {"policy": gettext_lazy("Policy")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +37,7 @@ class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
 
 
 class PolicyAssignmentAdmin(DomainAdmin):
-    """The page of assignments. A new assignment replaces the one before."""
+    """Lists and adds assignments. A new assignment replaces the previous one of its target."""
 
     form = AssignmentForm
     refusals = (publish.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)
@@ -46,11 +48,11 @@ class PolicyAssignmentAdmin(DomainAdmin):
     fields = chosen_again = ("policy", "place", "members_of", "person", "chat")
 
     def get_fields(self, request: HttpRequest, obj: PolicyAssignment | None = None) -> Any:
-        """Return the form's fields, or what is shown of an assignment that exists."""
+        """Return the form's fields, or the read-only fields of an existing assignment."""
         return ("policy", "level", "target") if obj is not None else self.fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: assign another policy to the same place instead."""
+        """Return False: to change it, assign another policy to the same target."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -69,10 +71,10 @@ class PolicyAssignmentAdmin(DomainAdmin):
         obj.refresh_from_db()
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
-        """Take the assignment back. Raises `SecondPersonNeeded`."""
+        """Remove the assignment. Raises `SecondPersonNeeded`."""
         publish.unassign(assignment=obj, actor=actor_of(request), now=timezone.now())
 
-    @admin.display(description="Applies to")
+    @admin.display(description=gettext_lazy("Applies to"))
     def target(self, assignment: PolicyAssignment) -> str:
-        """Name the group, person or chat."""
-        return str(assignment.group or assignment.user or assignment.chat_id or "everyone")
+        """Return the name of the group, person or chat."""
+        return str(assignment.group or assignment.user or assignment.chat_id or gettext("everyone"))

@@ -1,4 +1,4 @@
-"""Bases of the administration's pages: records that are only read, refusals shown as messages."""
+"""Base classes of the admin pages: read-only records, and refusals shown as messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,17 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
-# Of one choice that an address repeats, in characters.
+# Maximum characters of one choice that is repeated in the URL.
 LONGEST = 200
 
 
 class DomainAdmin(ModelAdmin):
-    """A page whose changes go through domain functions; their refusals are shown as messages."""
+    """A page that changes data through domain functions and shows their refusals as messages."""
 
-    # The refusals a domain function of this page may raise.
+    # The refusals that a domain function of this page may raise.
     refusals: tuple[type[Exception], ...] = ()
-    # Fields that a refused form has again; they stand in its address, so none has words.
+    # Fields whose values are kept after a refusal. They are put into the URL, so none may be free
+    # text.
     chosen_again: tuple[str, ...] = ()
 
     def changeform_view(
@@ -33,7 +34,7 @@ class DomainAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form; a refusal leaves everything as it was."""
+        """Show or save the form; a refusal changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).changeform_view(
@@ -45,7 +46,7 @@ class DomainAdmin(ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Confirm or delete; a refusal leaves everything as it was."""
+        """Confirm or delete; a refusal changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).delete_view(request, object_id, extra_context)
@@ -53,20 +54,21 @@ class DomainAdmin(ModelAdmin):
         return self.or_said(request, view)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response, or its refusal as a message on the same page."""
+        """Return the view's response, or show its refusal as a message on the same page."""
         try:
             return view()
         except self.refusals as refusal:
-            self.message_user(request, str(refusal), messages.ERROR)
+            sentence = getattr(refusal, "localized", str(refusal))
+            self.message_user(request, sentence, messages.ERROR)
             posted = {name: request.POST.get(name, "") for name in self.chosen_again}
             chosen = {name: said for name, said in posted.items() if 0 < len(said) <= LONGEST}
             again = f"{request.path}?{urlencode(chosen)}" if chosen else request.get_full_path()
             return HttpResponseRedirect(again)
 
     def get_actions(self, request: HttpRequest, *args: Any, **options: Any) -> dict[str, Any]:
-        """Offer no deletion in bulk: each one is confirmed and recorded by itself.
+        """Remove bulk deletion: each deletion is confirmed and recorded separately.
 
-        Later versions of Django pass where the actions are shown.
+        Later versions of Django also pass the location of the actions.
         """
         actions: dict[str, Any] = super().get_actions(request, *args, **options)
         actions.pop("delete_selected", None)
@@ -74,20 +76,20 @@ class DomainAdmin(ModelAdmin):
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Records that nobody changes here, superusers included."""
+    """Records that cannot be changed here, not even by superusers."""
 
     list_per_page = 50
     show_full_result_count = False
     actions: tuple[str, ...] | None = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Refuse."""
+        """Return False."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Refuse."""
+        """Return False."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Refuse."""
+        """Return False."""
         return False

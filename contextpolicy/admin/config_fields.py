@@ -1,6 +1,6 @@
-"""Makes form fields for the configs of strategies from packages, from their own schemas.
+"""Makes form fields for the configs of package strategies, from their JSON Schemas.
 
-Whether a config fits is judged by the schema when the policy is saved, not by the fields.
+The schema validates the config when the policy is saved; the fields do not.
 """
 
 import json
@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext
 
 from contextpolicy import plugins
-from contextpolicy.admin.fields import UNSET, WordsField, choice, text_area, yes_or_no
+from contextpolicy.admin.fields import UNSET, Choices, WordsField, choice, text_area, yes_or_no
 from contextpolicy.admin.stored_values import YES_OR_NO, is_empty
 
-# The key of a whole config whose schema names no properties.
+# The key of the whole config, if its schema names no properties.
 WHOLE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """One property of a strategy's config: its form field, and how its value is read and shown."""
+    """One property of a strategy's config: its form field, its parser and its formatter."""
 
     name: str
     strategy: str
@@ -32,10 +33,10 @@ class ConfigField:
 
 
 class JsonField(forms.JSONField):
-    """JSON that is an empty field when nothing is set, not the word null."""
+    """A JSON field that is empty, not `null`, if nothing is set."""
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text in the field."""
+        """Return the text of the field."""
         return "" if value is None else super().prepare_value(value)
 
 
@@ -43,36 +44,37 @@ class ObjectField(JsonField):
     """A whole config as JSON."""
 
     def validate(self, value: Any) -> None:
-        """Check that a config is an object; raises ValidationError if it is not."""
+        """Raise ValidationError if the config is not an object."""
         super().validate(value)
         if value is not None and not isinstance(value, dict):
             raise forms.ValidationError(
-                'A config is a JSON object. Write it as {"name": value}.', code="no_object"
+                gettext('A config is a JSON object. Write it as {"name": value}.'),
+                code="no_object",
             )
 
 
 def config_fields() -> list[ConfigField]:
-    """Return the fields of all installed strategies that take a config, in their schemas' order."""
+    """Return the fields of all installed strategies with a config, in schema order."""
     return [
         field
-        for strategy, plugin in plugins.installed().plugins.items()
+        for strategy, plugin in plugins.installed().found.items()
         for field in fields_of(strategy, plugin.config_schema)
     ]
 
 
 def fields_of(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
-    """Yield a field for each property, or one for the whole config where no property is named."""
+    """Yield a field for each property, or one for the whole config if no property is named."""
     properties = schema.get("properties") or {}
     for key, fact in properties.items():
         yield _field(strategy, key, fact if isinstance(fact, Mapping) else {})
     if not properties and schema.get("additionalProperties") is not False:
-        yield _field(strategy, WHOLE, {"title": "Config", "type": "object"})
+        yield _field(strategy, WHOLE, {"title": gettext("Config"), "type": "object"})
 
 
 def read_config(
     strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Read a strategy's config from a form, with what `stored` has and no field shows."""
+    """Read a strategy's config from a form, and keep the `stored` properties without a field."""
     fields = [field for field in config_fields() if field.strategy == strategy]
     shown = {field.key for field in fields}
     config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
@@ -99,7 +101,7 @@ def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_for(strategy: str, sentence: str) -> str:
-    """Name the field that a sentence about a config speaks of, else the strategy's."""
+    """Return the name of the field that an error message is about, else the strategy's."""
     for field in config_fields():
         if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):
             return field.name
@@ -111,7 +113,7 @@ def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
     label = str(fact.get("title") or key.replace("_", " ").capitalize())
     told = [str(fact["description"])] if "description" in fact else []
     if "default" in fact:
-        told.append(f"Not set: {_word(fact['default'])}.")
+        told.append(gettext("Not set: {value}.").format(value=_word(fact["default"])))
     make, read, show = _kind(fact, label, " ".join(told))
     return ConfigField(name, strategy, key, make, read, show)
 
@@ -122,7 +124,7 @@ def _kind(
     kind = fact.get("type")
     options: dict[str, Any] = {"label": label, "help_text": told}
     if isinstance(fact.get("enum"), list):
-        choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
+        choices: Choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
         return (lambda: choice(label, told, choices)), json.loads, json.dumps
     if kind == "boolean":
         return (lambda: yes_or_no(label, told)), (lambda said: said == "yes"), YES_OR_NO.get
@@ -139,13 +141,13 @@ def _kind(
     if kind == "string":
         return (lambda: WordsField(**options)), _same, _same
     if kind == "array" and fact.get("items") == {"type": "string"}:
-        options["help_text"] = f"{told} One on each line.".strip()
+        options["help_text"] = " ".join([told, gettext("One per line.")]).strip()
         return (
             (lambda: WordsField(widget=text_area(3), **options)),
             (lambda said: [line for line in said.split("\n") if line.strip()]),
             "\n".join,
         )
-    options["help_text"] = f"{told} As JSON.".strip()
+    options["help_text"] = " ".join([told, gettext("As JSON.")]).strip()
     json_field = ObjectField if kind == "object" else JsonField
     return (lambda: json_field(required=False, widget=text_area(3), **options)), _same, _same
 
@@ -156,5 +158,5 @@ def _same(value: Any) -> Any:
 
 def _word(value: object) -> str:
     if isinstance(value, bool):
-        return YES_OR_NO[value]
+        return gettext("yes") if value else gettext("no")
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,20 +1,20 @@
-"""Compares what two administrators changed in one policy at the same time, field by field."""
+"""Compares, field by field, the changes that two administrators made to one policy."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from contextpolicy.admin.told_values import told_value
+from django.utils.translation import gettext
+
+from contextpolicy.admin.told_values import told_value, with_lock
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import PolicyVersion
-
-NOT_SET = "not set"
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One field that somebody changed: before, theirs and mine, as texts.
+    """One changed field: its value before, theirs and mine, as texts.
 
-    `is_clash`: both changed it, and not to the same.
+    `is_clash`: both changed it, to different values.
     """
 
     name: str
@@ -34,9 +34,9 @@ def conflicts_of(
     base: PolicyVersion,
     theirs: PolicyVersion,
 ) -> list[Conflict]:
-    """List the fields that differ from the version that both began with.
+    """List the fields that differ from the version that both started from.
 
-    `values` and `locks` are those that a save would write, with my `touched` fields.
+    `values` and `locks` are those that a save would store, including my `touched` fields.
     """
     found = []
     for name in PolicyValues().to_json():
@@ -51,12 +51,12 @@ def conflicts_of(
 
 
 def said(version: PolicyVersion, name: str) -> str:
-    """Return what a version says in a field, as a text."""
+    """Return a field's value in a version, as a text."""
     return as_said(name, version.values, version.locks)
 
 
 def as_said(name: str, values: Mapping[str, object], locks: Collection[str]) -> str:
-    """Return a value with its lock as a text."""
+    """Return a value and its lock as a text."""
     if name not in values:
-        return NOT_SET
-    return f"{told_value(name, values[name])}{', locked' if name in locks else ''}"
+        return gettext("not set")
+    return with_lock(told_value(name, values[name]), is_locked=name in locks)

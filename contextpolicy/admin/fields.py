@@ -1,10 +1,12 @@
-"""The form fields of the administration's policy editor."""
+"""The form fields of the policy editor."""
 
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
+from django_stubs_ext import StrOrPromise
 
 from contextpolicy.admin.written import (
     LinesRefused,
@@ -16,45 +18,49 @@ from contextpolicy.admin.written import (
     schema_text,
 )
 
-UNSET = ("", "not set")
-Choices = list[tuple[str, str]]
-# Help texts on limits: how several policies combine, and what 0 means.
-LOWEST = "Of several policies the lowest value counts."
-NO_LIMIT = "0: this policy sets no limit."
-NO_OTHERS = "0: none, as far as this policy goes."
+UNSET = ("", gettext_lazy("not set"))
+Choices = list[tuple[str, StrOrPromise]]
+# Help texts of limits: how several policies combine, and what 0 means.
+LOWEST = gettext_lazy("If several policies apply, the lowest value wins.")
+NO_LIMIT = gettext_lazy("0: this policy sets no limit.")
+NO_OTHERS = gettext_lazy("0: this policy adds none.")
 
 
 def lock() -> forms.BooleanField:
-    """Make the box beside a field."""
-    return forms.BooleanField(label="Locked", required=False)
+    """Make the lock checkbox of a field."""
+    return forms.BooleanField(label=gettext_lazy("Locked"), required=False)
 
 
-def number(label: str, text: str, smallest: int = 0) -> forms.IntegerField:
-    """Make a field for a whole number."""
+def number(label: StrOrPromise, text: StrOrPromise, smallest: int = 0) -> forms.IntegerField:
+    """Make a field for an integer."""
     return forms.IntegerField(
         label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
     )
 
 
-def percent(label: str, text: str, smallest: str = "0.01") -> forms.DecimalField:
+def percent(label: StrOrPromise, text: StrOrPromise, smallest: str = "0.01") -> forms.DecimalField:
     """Make a field for a share of the prompt limit."""
     return PercentField(
         label=label, help_text=text, required=False, min_value=Decimal(smallest), max_value=100
     )
 
 
-def choice(label: str, text: str, choices: Choices | Callable[[], Choices]) -> forms.ChoiceField:
-    """Make a field for one of several values, or none."""
+def choice(
+    label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
+) -> forms.ChoiceField:
+    """Make a field for one of several values, or unset."""
     return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
 
 
-def yes_or_no(label: str, text: str) -> forms.ChoiceField:
-    """Make a field for yes, no, or nothing."""
-    return choice(label, text, [UNSET, ("yes", "Yes"), ("no", "No")])
+def yes_or_no(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceField:
+    """Make a field for yes, no, or unset."""
+    return choice(label, text, [UNSET, ("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))])
 
 
-def several(label: str, text: str, choices: Choices | Callable[[], Choices]) -> forms.Field:
-    """Make a field for any number of several values."""
+def several(
+    label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
+) -> forms.Field:
+    """Make a field for any number of choices."""
     return forms.MultipleChoiceField(
         label=label,
         help_text=text,
@@ -65,36 +71,36 @@ def several(label: str, text: str, choices: Choices | Callable[[], Choices]) -> 
 
 
 def text_area(rows: int) -> forms.Textarea:
-    """Make a box for a text of several lines."""
+    """Make a multi-line text input."""
     return forms.Textarea(attrs={"rows": rows, "cols": 80})
 
 
 class PercentField(forms.DecimalField):
-    """A percentage with any number of places."""
+    """A percentage with any number of decimal places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: what is stored is a number, what is sent a text."""
+        """Compare by value: the stored value is a number, the submitted one a text."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
 class WordsField(forms.CharField):
-    """A text as it was written: spaces stay, line ends are those of the store."""
+    """A text that keeps its spaces; line ends become line feeds, as in the database."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, strip=False, **options)
 
     def to_python(self, value: Any) -> str:
-        """Use line feeds, whatever the browser sends."""
+        """Convert the browser's line ends to line feeds."""
         text: str = super().to_python(value) or ""
         return text.replace("\r\n", "\n")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare without regard to line ends."""
+        """Compare texts, ignoring line ends."""
         return super().has_changed(self.to_python(initial), data)
 
 
 class LinesField(forms.Field):
-    """A structured value that is written as lines; empty: the policy says nothing."""
+    """A structured value edited as lines; empty: the policy does not set it."""
 
     def __init__(
         self,
@@ -109,11 +115,11 @@ class LinesField(forms.Field):
         self.read = read
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the field; lines that a person typed stay as typed."""
+        """Return the lines in the field; lines that the user typed are unchanged."""
         return value if value is None or isinstance(value, str) else self.write(value)
 
     def to_python(self, value: Any) -> Any:
-        """Read the structured value, None if nothing was written; raises ValidationError."""
+        """Parse the structured value, None if the field is empty; raises ValidationError."""
         text = str(value or "").replace("\r\n", "\n")
         if not text.strip():
             return None
@@ -123,23 +129,23 @@ class LinesField(forms.Field):
             raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: the same rules in other words are no change."""
+        """Compare by value: the same rules in other words are not a change."""
         try:
             return bool(self.to_python(data) != initial)
         except forms.ValidationError:
             return True
 
 
-def rules(label: str, text: str) -> LinesField:
-    """Make a field for rules of tools, one on each line."""
+def rules(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for rules of tools, one per line."""
     return LinesField(write=rules_text, read=rules_from, rows=4, label=label, help_text=text)
 
 
-def headings(label: str, text: str) -> LinesField:
-    """Make a field for the headings of a summary, one on each line."""
+def headings(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for the headings of a summary, one per line."""
     return LinesField(write=headings_text, read=headings_from, rows=6, label=label, help_text=text)
 
 
-def schema(label: str, text: str) -> LinesField:
-    """Make a field for the form of a state, a value on each line."""
+def schema(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for the schema of a state, one value per line."""
     return LinesField(write=schema_text, read=schema_from, rows=6, label=label, help_text=text)

@@ -1,4 +1,4 @@
-"""Says the values, the fields and the changes of the policy form in its own words."""
+"""Describes the values, fields and changes of the policy form in words."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext
 
 from contextpolicy.admin.plain_words import Figure, told
 from contextpolicy.admin.policy_form import PolicyForm
@@ -16,10 +17,13 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.linter.judge import read_whole
 
-NAMES = re.compile(rf"\b({'|'.join(sorted(PolicyValues().to_json(), key=len, reverse=True))})\b")
-# Names that are words too: only the longer ones are certain to mean a field.
+# With ASCII word boundaries: a name may follow a Chinese character.
+NAMES = re.compile(
+    rf"\b({'|'.join(sorted(PolicyValues().to_json(), key=len, reverse=True))})\b", re.ASCII
+)
+# Field names that are also words. Only longer names are certain to mean a field.
 ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in name)
-# A longer value is not repeated beside its field.
+# Longer values are not repeated next to their field.
 LONGEST_WAS = 60
 
 
@@ -39,19 +43,19 @@ def in_words(form: PolicyForm, name: str, value: object) -> str:
     if name == "summary_sections":
         return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        return ", ".join(value) or gettext("none")
     if isinstance(value, dict) and value:
         return told_value(name, value)
     return default_words(form.fields[name], shown(name, value))
 
 
 def as_tuple(value: object) -> object:
-    """Return a list as the engine holds it."""
+    """Return a list as a tuple, the type that the engine uses."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def linked(form: PolicyForm, sentence: str) -> SafeString:
-    """Write a sentence with each field under its label, as a link to it."""
+    """Replace each field name in a sentence by its label, linked to the field."""
     pieces = NAMES.split(sentence)
     return format_html_join(
         "",
@@ -68,12 +72,12 @@ def linked(form: PolicyForm, sentence: str) -> SafeString:
 
 
 def sentence_of(form: PolicyForm, values: Mapping[str, Any]) -> SafeString:
-    """Say in plain words what a form does: each figure a link to its field, the changed marked."""
+    """Describe the form's values in words: each figure links to its field, changes are marked."""
     whole = read_whole(dict(values))
     if whole is None:
-        return mark_safe("A value cannot be read yet.")
+        return format_html("{}", gettext("A value is not valid yet."))
     if prompt_limit(whole, model_window=None) < 1:
-        return mark_safe("As it is written, nothing is left for a prompt.")
+        return format_html("{}", gettext("These values leave no room for a prompt."))
     before = figures_before(form)
     return format_html_join(
         "",
@@ -86,7 +90,7 @@ def sentence_of(form: PolicyForm, values: Mapping[str, Any]) -> SafeString:
 
 
 def figures_before(form: PolicyForm) -> dict[str, str] | None:
-    """Return the figures of the saved version; None if there is none to compare with."""
+    """Return the figures of the saved version; None if there is no version to compare with."""
     if form.newest is None:
         return None
     whole = read_whole(form.newest.values)
@@ -96,14 +100,16 @@ def figures_before(form: PolicyForm) -> dict[str, str] | None:
 
 
 def linked_figure(form: PolicyForm, figure: Figure, before: Mapping[str, str] | None) -> SafeString:
-    """Write a figure as a link to its field, with what the saved version says instead."""
+    """Write a figure as a link to its field, with the saved version's value if it differs."""
     if figure.field not in form.fields:
         return format_html("{}", figure.text)
     if before is None or before.get(figure.of) == figure.text:
         return format_html(
             '<a class="policy-figure" href="#id_{}">{}</a>', figure.field, figure.text
         )
-    was = f"was {before[figure.of]}" if figure.of in before else "new"
+    was = gettext("new")
+    if figure.of in before:
+        was = gettext("was {value}").format(value=before[figure.of])
     return format_html(
         '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}'
         '<span class="visually-hidden"> ({})</span></a>',
@@ -115,7 +121,7 @@ def linked_figure(form: PolicyForm, figure: Figure, before: Mapping[str, str] | 
 
 
 def was_of(form: PolicyForm, name: str, values: Mapping[str, Any], locks: Collection[str]) -> str:
-    """Say what the saved version has in a field instead; empty if value and lock are the same."""
+    """Describe a field's value in the saved version; empty if value and lock are unchanged."""
     saved = form.newest
     if saved is None:
         return ""
@@ -125,15 +131,18 @@ def was_of(form: PolicyForm, name: str, values: Mapping[str, Any], locks: Collec
             said.append(before_of(form, name, form.initial.get(name)))
     elif (name in values, values.get(name)) != (name in saved.values, saved.values.get(name)):
         is_new = name not in saved.values
-        said.append("was not set" if is_new else before_of(form, name, saved.values[name]))
+        said.append(gettext("was not set") if is_new else before_of(form, name, saved.values[name]))
     if (name in locks) != (name in saved.locks):
-        said.append("was locked" if name in saved.locks else "was not locked")
+        was_locked = name in saved.locks
+        said.append(gettext("was locked") if was_locked else gettext("was not locked"))
     return ", ".join(said)
 
 
 def before_of(form: PolicyForm, name: str, value: object) -> str:
-    """Say what a field was before; of what is long only that it is another."""
+    """Describe a field's previous value; a long one is not repeated."""
     if is_empty(value) and name.startswith("config__"):
-        return "was not set"
+        return gettext("was not set")
     words = in_words(form, name, as_tuple(value))
-    return "changed" if "\n" in words or len(words) > LONGEST_WAS else f"was {words}"
+    if "\n" in words or len(words) > LONGEST_WAS:
+        return gettext("changed")
+    return gettext("was {value}").format(value=words)

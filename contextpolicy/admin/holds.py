@@ -1,11 +1,14 @@
-"""The administration's pages of legal holds: placed here, released here, never deleted."""
+"""The admin pages of legal holds: they are placed and released here, never deleted."""
 
+from datetime import UTC
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy import holds
 from contextpolicy.admin.bases import DomainAdmin
@@ -19,25 +22,32 @@ TEXT = forms.Textarea(attrs={"rows": 3})
 
 
 class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
-    """The form of a new hold: what is held, exactly the target that it needs, case and reason."""
+    """The form of a new hold: scope, the one target that it needs, case and reason."""
 
     place = forms.ChoiceField(
-        label="Holds", choices=[("", "choose"), *PolicyAssignment.Level.choices]
+        label=gettext_lazy("Holds"),
+        choices=[("", gettext_lazy("choose")), *PolicyAssignment.Level.choices],
     )
     case = forms.CharField(
-        label="Case", max_length=LONGEST_CASE, help_text="The name or number by which it is known."
+        label=gettext_lazy("Case"),
+        max_length=LONGEST_CASE,
+        help_text=gettext_lazy("Name or number of the case."),
     )
     reason = forms.CharField(
-        label="Reason",
+        label=gettext_lazy("Reason"),
         max_length=LONGEST_REASON,
         widget=TEXT,
-        help_text="Stands in the audit ledger for ever. The people who are held do not see it.",
+        help_text=gettext_lazy(
+            "Recorded permanently in the audit log. The people under the hold do not see it."
+        ),
     )
     review_on = forms.DateField(
-        label="Review on",
+        label=gettext_lazy("Review on"),
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}),
-        help_text="When somebody looks whether it is still needed. Nothing ends by itself.",
+        help_text=gettext_lazy(
+            "Date for checking whether the hold is still needed. It does not end automatically."
+        ),
     )
 
     class Meta:
@@ -49,11 +59,13 @@ class ReleaseForm(forms.ModelForm[LegalHold]):
     """The form that releases a hold."""
 
     release_reason = forms.CharField(
-        label="Reason of the release",
+        label=gettext_lazy("Reason for the release"),
         max_length=LONGEST_REASON,
         widget=TEXT,
-        help_text="Saving releases the hold. For seven days more nothing is erased; then what "
-        "people asked for, and what is too old, is erased unless another hold covers it.",
+        help_text=gettext_lazy(
+            "Saving releases the hold. Nothing is erased for seven more days. After that, pending "
+            "erasures and expired messages are erased, unless another hold covers them."
+        ),
     )
 
     class Meta:
@@ -62,7 +74,7 @@ class ReleaseForm(forms.ModelForm[LegalHold]):
 
 
 class LegalHoldAdmin(DomainAdmin):
-    """Holds: while one lasts, nothing that it covers is erased, whoever asks."""
+    """Legal holds. While a hold is active, the data that it covers cannot be erased."""
 
     form = HoldForm
     refusals = (holds.HoldIncomplete, holds.HoldReleased, SecondPersonNeeded)
@@ -92,26 +104,26 @@ class LegalHoldAdmin(DomainAdmin):
         change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
         **kwargs: Any,
     ) -> Any:
-        """Return the form of a new hold, or the one that releases a hold."""
+        """Return the form of a new hold, or the form that releases a hold."""
         if obj is not None:
             kwargs["form"] = ReleaseForm
         return super().get_form(request, obj, change, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: LegalHold | None = None) -> Any:
-        """Return the form's fields, or what is shown of a hold that exists."""
+        """Return the form's fields, or the read-only fields of an existing hold."""
         return self.fields if obj is None else self.shown
 
     def get_readonly_fields(self, request: HttpRequest, obj: LegalHold | None = None) -> Any:
-        """Let nothing of a hold be changed but its end."""
+        """Make everything but the release read-only."""
         return () if obj is None else tuple(n for n in self.shown if n != "release_reason")
 
     def has_change_permission(self, request: HttpRequest, obj: LegalHold | None = None) -> bool:
-        """Refuse for a hold that was released."""
+        """Return False for a released hold."""
         is_over = obj is not None and obj.released_at is not None
         return not is_over and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: a hold is released, and stays on record."""
+        """Return False: a hold is released and stays on record."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -135,16 +147,17 @@ class LegalHoldAdmin(DomainAdmin):
         obj.pk = row.pk
         obj.refresh_from_db()
 
-    @admin.display(description="Holds")
+    @admin.display(description=gettext_lazy("Holds"))
     def target(self, hold: LegalHold) -> str:
-        """Name the group, person or chat."""
+        """Return the name of the group, person or chat."""
         return hold.target
 
-    @admin.display(description="State")
+    @admin.display(description=gettext_lazy("State"))
     def state(self, hold: LegalHold) -> str:
-        """Say whether it holds."""
+        """Return the state of the hold in words."""
         if hold.ends_at is None:
-            return "in force"
+            return gettext("in force")
         if hold.ends_at > timezone.now():
-            return f"released, in force until {hold.ends_at:%d %b %Y %H:%M} UTC"
-        return "ended"
+            time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))
+            return gettext("released, in force until {time} UTC").format(time=time)
+        return pgettext("legal hold", "ended")

@@ -1,4 +1,4 @@
-"""The page that imports a strategy as a policy, or as a version of one."""
+"""The page that imports a strategy as a policy, or as a version of a policy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import ModelAdmin
@@ -37,53 +38,56 @@ REFUSALS = (
 
 
 class ImportForm(forms.Form):
-    """A strategy as text or file, and the policy that it is for."""
+    """A strategy as text or file, and the target policy."""
 
     into = forms.ModelChoiceField(
         ContextPolicy.objects.filter(retired=False),
-        label="Policy",
+        label=gettext_lazy("Policy"),
         required=False,
-        empty_label="A new policy",
-        help_text="The strategy and its config become the next version of this policy, in force at "
-        "once wherever it applies. A new policy applies nowhere yet.",
+        empty_label=gettext_lazy("A new policy"),
+        help_text=gettext_lazy(
+            "The strategy and its config become the next version of this policy and are active at "
+            "once wherever it applies. A new policy applies nowhere yet."
+        ),
     )
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         required=False,
         max_length=200,
-        help_text="Of a new policy. Empty: the id in the text.",
+        help_text=gettext_lazy("Name of a new policy. Empty: the id in the text."),
     )
     pasted = forms.CharField(
-        label="Text",
+        label=gettext_lazy("Text"),
         required=False,
         strip=False,
         widget=text_area(14),
-        help_text="JSON. A file counts before it.",
+        help_text=gettext_lazy("JSON. If you also choose a file, the file is used."),
     )
-    file = forms.FileField(label="File", required=False)
+    file = forms.FileField(label=gettext_lazy("File"), required=False)
 
     def clean(self) -> dict[str, Any]:
-        """Check that the file or the text says something."""
+        """Check that the file or the text is not empty."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         file = cleaned.get("file")
-        # One byte more than any text of the allowed length can have: a longer one is told so.
+        # One byte more than the longest allowed text can have, so that a longer one is detected.
         given = file.read(4 * LONGEST_IMPORT + 1) if file else cleaned.get("pasted", "")
         try:
             cleaned["text"] = given.decode("utf-8-sig") if isinstance(given, bytes) else given
         except UnicodeDecodeError:
-            self.add_error("file", "The file is no text in UTF-8.")
+            self.add_error("file", gettext("The file is not UTF-8 text."))
         else:
             if not cleaned["text"].strip():
-                self.add_error("pasted", "Paste the JSON of a strategy, or choose a file.")
+                self.add_error("pasted", gettext("Paste the JSON of a strategy, or choose a file."))
         return cleaned
 
 
 def import_page(
     page: ModelAdmin, request: HttpRequest, *, tell: Callable[[HttpRequest, ContextPolicy], None]
 ) -> HttpResponse:
-    """Show the form; then the policy's page, or the reasons why nothing was imported.
+    """Show the form; then the policy's page, or the reasons why the import was refused.
 
-    `tell` shows what works but may surprise. Raises PermissionDenied for who may not edit policies.
+    `tell` shows the linter's warnings. Raises PermissionDenied without the permission to edit
+    policies.
     """
     if not page.has_add_permission(request) or not page.has_change_permission(request):
         raise PermissionDenied
@@ -96,7 +100,7 @@ def import_page(
             return HttpResponseRedirect(address)
     context = {
         **page.admin_site.each_context(request),
-        "title": "Import a strategy",
+        "title": gettext("Import a strategy"),
         "opts": page.opts,
         "form": form,
         "example": EXAMPLE,
@@ -105,7 +109,7 @@ def import_page(
 
 
 def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
-    """Import what the form says; return None, with the reasons on the form, if it is refused."""
+    """Import the form's strategy; if it is refused, return None and put the reasons on the form."""
     given = form.cleaned_data
     try:
         policy = import_strategy(
@@ -122,6 +126,11 @@ def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
         return None
     newest = policy.newest
     version = newest.number if newest else 0
-    waits = "" if newest is None or newest.activated_at else " It is a draft and waits."
-    messages.success(request, f"Imported as version {version} of {policy}.{waits}")
+    if newest is None or newest.activated_at:
+        sentence = gettext("Imported as version {version} of {policy}.")
+    else:
+        sentence = gettext(
+            "Imported as version {version} of {policy}. It is a draft until it is published."
+        )
+    messages.success(request, sentence.format(version=version, policy=policy))
     return policy

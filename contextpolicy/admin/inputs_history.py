@@ -1,6 +1,8 @@
-"""Inputs of the policy form: the room of a prompt, and what of the history stays in it."""
+"""Fields of the policy form: the prompt budget, and which history the prompt keeps."""
 
 from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.admin.fields import (
     LOWEST,
@@ -13,90 +15,146 @@ from contextpolicy.admin.fields import (
     schema,
 )
 from contextpolicy.admin.written import NONE, STATE_EXAMPLE
+from contextpolicy.wording import join_sentences_lazy
 
 
 class HistoryInputs(forms.Form):
-    """The room of a prompt, and what of the history stays in it."""
+    """Fields for the prompt budget and the history that the prompt keeps."""
 
     state_schema = schema(
-        "The state",
-        "Which values are kept instead of the dialogue, one on each line: a name, its kind in "
-        f"brackets, a colon and what it means, such as “{STATE_EXAMPLE}”. Kinds: text, number, "
-        "whole number, yes or no, date, list of texts, one of a, b, c. A JSON Schema can be "
-        f"written instead. “{NONE}”: no values.",
+        gettext_lazy("State values"),
+        format_lazy(
+            gettext_lazy(
+                "Values that are kept instead of the dialogue, one per line: a name, "
+                "its kind in brackets, a colon and its meaning, such as “{example}”. "
+                "Kinds: text, number, whole number, yes or no, date, list of texts, one"
+                " of a, b, c. You can also enter a JSON Schema. “{none}”: no values."
+            ),
+            example=STATE_EXAMPLE,
+            none=NONE,
+        ),
     )
     lock_state_schema = lock()
     token_budget = number(
-        "Token budget",
-        f"Most tokens of one call, prompt and reply together. {LOWEST}",
+        gettext_lazy("Token budget"),
+        join_sentences_lazy(
+            gettext_lazy("Maximum tokens of one request, prompt and reply together."), LOWEST
+        ),
         1,
     )
     lock_token_budget = lock()
     reserve_tokens = number(
-        "Reserved for the reply",
-        "Tokens of the budget kept free; replies end there. Of several policies the largest value "
-        "counts.",
+        gettext_lazy("Reserved for the reply"),
+        gettext_lazy(
+            "Tokens of the budget that are kept free for the reply. Longer replies "
+            "are cut off. If several policies apply, the highest value wins."
+        ),
         1,
     )
     lock_reserve_tokens = lock()
     max_bytes = number(
-        "Most bytes",
-        "Bytes of a prompt beside its tokens, for providers that limit the size of a request. "
-        f"{LOWEST} {NO_LIMIT}",
+        gettext_lazy("Maximum bytes"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum bytes of a prompt, in addition to the token limit, for "
+                "providers that limit the request size."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_max_bytes = lock()
     pins_tokens = number(
-        "Room for pins",
-        f"Tokens of the prompt for pinned messages; the newest pins stay. {LOWEST} {NO_LIMIT}",
+        gettext_lazy("Room for pins"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum tokens of pinned messages in the prompt. The newest pins are kept."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_pins_tokens = lock()
     window_size = number(
-        "Window in messages",
-        f"Most messages of the history. {LOWEST} {NO_LIMIT}",
+        gettext_lazy("Window in messages"),
+        join_sentences_lazy(gettext_lazy("Maximum messages of the history."), LOWEST, NO_LIMIT),
     )
     lock_window_size = lock()
     window_turns = number(
-        "Window in turns",
-        f"Most turns of the history: a question and all it caused. {LOWEST} {NO_LIMIT}",
+        gettext_lazy("Window in turns"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum turns of the history. A turn is a question and everything it caused."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_window_turns = lock()
     window_tokens = number(
-        "Window in tokens",
-        f"Most tokens of the history. {LOWEST} {NO_LIMIT}",
+        gettext_lazy("Window in tokens"),
+        join_sentences_lazy(gettext_lazy("Maximum tokens of the history."), LOWEST, NO_LIMIT),
     )
     lock_window_tokens = lock()
     max_chars_per_message = number(
-        "Cut messages at",
-        "Characters of each history message in the prompt; the stored message stays whole. "
-        f"{LOWEST} {NO_LIMIT}",
+        gettext_lazy("Cut messages at"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum characters of each history message in the prompt. The stored "
+                "message is not changed."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_max_chars_per_message = lock()
     cut_style = choice(
-        "Cut style",
-        "Which part of a long message stays.",
-        [UNSET, ("head", "The beginning"), ("head_tail", "Beginning and end")],
+        gettext_lazy("Cut style"),
+        gettext_lazy("Which part of a long message is kept."),
+        [
+            UNSET,
+            ("head", gettext_lazy("The beginning")),
+            ("head_tail", gettext_lazy("Beginning and end")),
+        ],
     )
     lock_cut_style = lock()
     keep_last_messages = number(
-        "Newest messages kept",
-        "Messages that are never summarised because the prompt is full, where they fit. With a "
-        "state: messages of the dialogue that go along beside it.",
+        gettext_lazy("Newest messages kept"),
+        gettext_lazy(
+            "Newest messages that are not summarised when the prompt is full, if "
+            "they fit. With a state: messages that are sent in addition to it."
+        ),
     )
     lock_keep_last_messages = lock()
     compact_at = percent(
-        "Shorten the history at, % full",
-        "Of the prompt limit: from here the oldest history leaves the prompt, in one batch.",
+        # xgettext:no-python-format, a percent sign
+        gettext_lazy("Shorten the history at, % full"),
+        gettext_lazy(
+            "Share of the prompt limit at which the oldest messages leave the prompt, in one batch."
+        ),
     )
     lock_compact_at = lock()
-    compact_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
+    compact_at_tokens = number(
+        gettext_lazy("or at, tokens"),
+        gettext_lazy("Whichever comes first. 0: only the share applies."),
+    )
     lock_compact_at_tokens = lock()
-    compact_to = percent("Shorten it to, % full", "Of the prompt limit: what is left afterwards.")
+    compact_to = percent(
+        # xgettext:no-python-format, a percent sign
+        gettext_lazy("Shorten it to, % full"),
+        gettext_lazy("Share of the prompt limit that remains in use afterwards."),
+    )
     lock_compact_to = lock()
-    compact_to_tokens = number("or to, tokens", "Whichever is lower. 0: the share alone counts.")
+    compact_to_tokens = number(
+        gettext_lazy("or to, tokens"),
+        gettext_lazy("Whichever is lower. 0: only the share applies."),
+    )
     lock_compact_to_tokens = lock()
     compact_every_turns = number(
-        "Shorten it every, turns",
-        "Instead of “Shorten it to”: as much is left that the next time comes after about so many "
-        "turns of the usual size. 0: this policy does not say.",
+        gettext_lazy("Shorten it every, turns"),
+        gettext_lazy(
+            "Replaces “Shorten it to”: leaves room for about this many turns of "
+            "average size. 0: not set."
+        ),
     )
     lock_compact_every_turns = lock()

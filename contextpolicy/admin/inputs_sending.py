@@ -1,6 +1,8 @@
-"""Inputs of the policy form: the strategy, the layout, and the system text."""
+"""Fields of the policy form: the strategy, the layout, and the system text."""
 
 from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.admin.fields import (
     UNSET,
@@ -18,83 +20,112 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 class SendingInputs(forms.Form):
-    """Fields of what is sent beside the history: strategy, layout, system text."""
+    """Fields for the strategy, the layout and the system text."""
 
     strategy = choice(
-        "Strategy",
-        "What chooses the history that goes along with each question. Of several policies the "
-        "nearest one counts.",
+        gettext_lazy("Strategy"),
+        gettext_lazy(
+            "Decides which messages are sent with each question. If several "
+            "policies apply, the nearest one wins."
+        ),
         strategies,
     )
     lock_strategy = lock()
     history_provider = choice(
-        "History provider",
-        "Chooses the earlier messages that a prompt starts from. Packages can add providers.",
+        gettext_lazy("History provider"),
+        gettext_lazy(
+            "Chooses the earlier messages that a prompt starts from. Packages can add providers."
+        ),
         history_providers,
     )
     lock_history_provider = lock()
     layout = choice(
-        "Layout",
-        "How the chosen parts become messages of the request. Text layouts (A, B, C) are for "
-        "models that are used to them: they cost the provider's prompt cache and show no tools.",
+        gettext_lazy("Layout"),
+        gettext_lazy(
+            "How the chosen parts become messages of the request. Text layouts (A, "
+            "B, C) are for models that work better with them. They reduce prompt "
+            "caching and show no tool calls."
+        ),
         [UNSET, *LAYOUTS.items()],
     )
     lock_layout = lock()
     question_prefix = WordsField(
-        label="Before the question",
+        label=gettext_lazy("Before the question"),
         max_length=200,
-        help_text="In layouts A and C these words stand between the history and the question. "
-        f"Spaces count. {NO_TEXT}: no words.",
+        help_text=format_lazy(
+            gettext_lazy(
+                "In layouts A and C, this text is placed between the history and the "
+                "question. Spaces count. {no_text}: no text."
+            ),
+            no_text=NO_TEXT,
+        ),
     )
     lock_question_prefix = lock()
     chat_system = choice(
-        "A chat's own system text",
-        "What becomes of the text that a person gives a chat, beside this policy's.",
+        gettext_lazy("A chat's own system text"),
+        gettext_lazy("How the system text of a chat combines with the one of this policy."),
         [UNSET, *CHAT_SYSTEMS.items()],
     )
     lock_chat_system = lock()
     show_date = yes_or_no(
-        "Tell the date", "Whether the day of the question stands right before it (year-month-day)."
+        gettext_lazy("Date of the question"),
+        gettext_lazy("Adds the date of the question before it (year-month-day)."),
     )
     lock_show_date = lock()
     plain_sections = yes_or_no(
-        "Plain sections",
-        "Sends preferences and retrieved context as plain text, without the introduction, the "
-        "dates and the names of speakers. The introduction says that preferences are not "
-        "instructions.",
+        gettext_lazy("Plain sections"),
+        gettext_lazy(
+            "Sends preferences and retrieved context as plain text, without the "
+            "introduction, the dates and the names of speakers. The introduction "
+            "says that preferences are not instructions."
+        ),
     )
     lock_plain_sections = lock()
     dates = yes_or_no(
-        "Dates",
-        "Adds a line with the day before the first message of each day, and days to summaries, so "
-        "that the model can resolve “yesterday”. Only in the layout of separate messages.",
+        gettext_lazy("Dates"),
+        gettext_lazy(
+            "Adds a line with the day before the first message of each day, and "
+            "days to summaries, so that the model can resolve “yesterday”. Only in "
+            "the layout of separate messages."
+        ),
     )
     lock_dates = lock()
     system_text = WordsField(
-        label="System text",
+        label=gettext_lazy("System text"),
         max_length=LONGEST_TEXT,
         widget=text_area(8),
-        help_text="Stands before everything. Write no secrets here: models can repeat it. "
-        f"{NO_TEXT}: no text, whatever farther policies say.",
+        help_text=format_lazy(
+            gettext_lazy(
+                "Precedes everything else. Do not write secrets here: models can repeat"
+                " them. {no_text}: no text, even if a farther policy sets one."
+            ),
+            no_text=NO_TEXT,
+        ),
     )
     lock_system_text = lock()
     hide_system_text = yes_or_no(
-        "Hide the system text", "People then see its length and hash, not its words."
+        gettext_lazy("Hide the system text"), gettext_lazy("People see only its length and hash.")
     )
     lock_hide_system_text = lock()
     runtime_note = yes_or_no(
-        "Say what serves the chat",
-        "A sentence before the system text: this server and the model's name. No time.",
+        gettext_lazy("Name the model"),
+        gettext_lazy(
+            "Adds a sentence before the system text with this server and the "
+            "model's name, but no time."
+        ),
     )
     lock_runtime_note = lock()
     skills = several(
-        "Skills",
-        "Texts of the page Skills that stand behind the system text.",
+        gettext_lazy("Skills"),
+        gettext_lazy("Skills whose texts follow the system text."),
         skills_offered,
     )
     lock_skills = lock()
     budget_note = yes_or_no(
-        "Say the limits",
-        "A sentence at the end of the system text: the longest reply and the longest tool result.",
+        gettext_lazy("State the limits"),
+        gettext_lazy(
+            "Adds a sentence after the system text with the longest reply and the "
+            "longest tool result."
+        ),
     )
     lock_budget_note = lock()

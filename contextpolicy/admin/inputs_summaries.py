@@ -1,6 +1,8 @@
-"""Inputs of the policy form: when summaries are written, by whom, and who decides on them."""
+"""Fields of the policy form: when summaries are written, by which model, and who approves them."""
 
 from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.admin.fields import (
     LOWEST,
@@ -20,74 +22,108 @@ from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, RIGHTS
 from contextpolicy.admin.written import BUILT_IN, NONE
 from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.wording import join_sentences_lazy
 
 
 class SummaryInputs(forms.Form):
-    """Fields of summaries: their time, their writer, and who decides on them."""
+    """Fields for the timing, model and approval of summaries."""
 
     prepare_at = percent(
-        "Write a summary at, % full",
-        "Of the prompt limit: it is written in the background, before it is needed.",
+        # xgettext:no-python-format, a percent sign
+        gettext_lazy("Write a summary at, % full"),
+        gettext_lazy("Share of the prompt limit at which a summary is prepared in the background."),
     )
     lock_prepare_at = lock()
-    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
+    prepare_at_tokens = number(
+        gettext_lazy("or at, tokens"),
+        gettext_lazy("Whichever comes first. 0: only the share applies."),
+    )
     lock_prepare_at_tokens = lock()
     turn_threshold = number(
-        "Summarise after, turns",
-        "A turn is a question and its reply. When more than this stand in full, the oldest are "
-        "summarised. 0: never.",
+        gettext_lazy("Summarise after, turns"),
+        gettext_lazy(
+            "A turn is a question and its reply. If the prompt has more turns than "
+            "this, the oldest are summarised. 0: never."
+        ),
     )
     lock_turn_threshold = lock()
-    fold_turns = number("Turns summarised at once", "Counted from the oldest.", 1)
+    fold_turns = number(
+        gettext_lazy("Turns summarised at once"), gettext_lazy("Counted from the oldest."), 1
+    )
     lock_fold_turns = lock()
     summarization_model = choice(
-        "Summary written by",
-        "A light model does. It writes the titles of new chats, too.",
+        gettext_lazy("Summary written by"),
+        gettext_lazy("A light model is sufficient. It also writes the titles of new chats."),
         summarisers,
     )
     lock_summarization_model = lock()
-    summary_max_tokens = number("Longest summary", f"In tokens. {LOWEST}", 1)
+    summary_max_tokens = number(
+        gettext_lazy("Longest summary"), join_sentences_lazy(gettext_lazy("In tokens."), LOWEST), 1
+    )
     lock_summary_max_tokens = lock()
     pinned_kinds = several(
-        "Never lost",
-        "A summary that loses any of these is rejected, and the originals stay in the prompt.",
-        [*KIND_NAMES.items(), (NONE, "None of them")],
+        gettext_lazy("Required facts"),
+        gettext_lazy(
+            "A summary that loses any of these is rejected, and the originals stay in the prompt."
+        ),
+        [*KIND_NAMES.items(), (NONE, gettext_lazy("None of them"))],
     )
     lock_pinned_kinds = lock()
     summary_instruction = WordsField(
-        label="Instruction of the summariser",
-        help_text="What matters in these chats, for the model that writes summaries, such as "
-        "“Keep every order number with its state.” It stands below the built-in rules, which "
-        f"stay. {NO_TEXT}: none, whatever a farther policy says.",
+        label=gettext_lazy("Summary instruction"),
+        help_text=format_lazy(
+            gettext_lazy(
+                "Additional instructions for the model that writes summaries, such as "
+                "“Keep every order number with its state.” They follow the built-in "
+                "rules. {no_text}: none, even if a farther policy sets some."
+            ),
+            no_text=NO_TEXT,
+        ),
         widget=text_area(4),
     )
     lock_summary_instruction = lock()
     summary_sections = headings(
-        "Headings of a summary",
-        f"One on each line, in their order. {BUILT_IN}: {', '.join(SECTIONS)}. A summary that "
-        "lacks one is rejected; what fits under none stands under the first.",
+        gettext_lazy("Summary headings"),
+        format_lazy(
+            gettext_lazy(
+                "One per line, in order. {built_in}: {headings}. A summary without one "
+                "of them is rejected. Text that belongs under none goes under the "
+                "first."
+            ),
+            built_in=BUILT_IN,
+            headings=", ".join(SECTIONS),
+        ),
     )
     lock_summary_sections = lock()
     archive = yes_or_no(
-        "Archive", "Whether covered messages stay searchable and shown under their summary."
+        gettext_lazy("Archive"),
+        gettext_lazy("Covered messages stay searchable and are shown under their summary."),
     )
     lock_archive = lock()
     approval = choice(
-        "Approved by",
-        "Who reads a summary before it is used. Until then the window answers.",
+        gettext_lazy("Approved by"),
+        gettext_lazy(
+            "Who approves a summary before it is used. Until then, the newest messages are sent."
+        ),
         [UNSET, *APPROVALS.items()],
     )
     lock_approval = lock()
     undo_right = choice(
-        "May undo", "Who may take a summary back, and bring it in again.", [UNSET, *RIGHTS.items()]
+        gettext_lazy("Undo permission"),
+        gettext_lazy("People who can undo and redo a summary."),
+        [UNSET, *RIGHTS.items()],
     )
     lock_undo_right = lock()
     undo_pause_hours = number(
-        "Pause after an undo, hours",
-        "So long no new summary is made there. 0: until somebody resumes it.",
+        gettext_lazy("Pause after an undo, hours"),
+        gettext_lazy(
+            "Time without new summaries after an undo. 0: until they are resumed manually."
+        ),
     )
     lock_undo_pause_hours = lock()
     edit_right = choice(
-        "May correct", "Who may change the words of a summary.", [UNSET, *RIGHTS.items()]
+        gettext_lazy("Edit permission"),
+        gettext_lazy("People who can edit a summary."),
+        [UNSET, *RIGHTS.items()],
     )
     lock_edit_right = lock()

@@ -1,7 +1,8 @@
-"""The audit ledger for people: find events, read one, verify the chains. Nothing can be changed."""
+"""The audit log pages: find events, view one, verify the chains. Nothing can be changed."""
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
@@ -13,8 +14,11 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
+from contextpolicy import verification
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.audit.reading import note
@@ -24,10 +28,12 @@ from contextpolicy.ledger import event_hash, verify
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
 
 PAGE = 50
+# The search keys that have a separate field on the page.
+FIELDS = ("person", "object")
 
 
 class AuditEventAdmin(ReadOnlyAdmin):
-    """The ledger's rows. They hold ids, numbers and reasons, never what people wrote."""
+    """Audit events. They contain ids, numbers and reasons, never texts of users."""
 
     change_list_template = "admin/contextpolicy/auditevent/change_list.html"
     fields = (
@@ -46,14 +52,14 @@ class AuditEventAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page of the verification."""
+        """Add the verification page."""
         page = self.admin_site.admin_view(self.verification)
         return [path("verify/", page, name="contextpolicy_ledger_verify"), *super().get_urls()]
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Recompute the chains, or the one of `?scope=`, and show where each breaks.
+        """Recompute all chains, or the one of `?scope=`, and show where each breaks.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the audit log.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -63,9 +69,12 @@ class AuditEventAdmin(ReadOnlyAdmin):
             heads, rows = heads.filter(pk=scope), rows.filter(scope=scope)
         told = Counter[str]()
         breaks = list(verify(scope=scope, told=told))
+        breaks += verification.verify_contents(
+            [scope], told=told, seconds=verification.PAGE_SECONDS
+        )
         context = {
             **self.admin_site.each_context(request),
-            "title": "Verify the ledger",
+            "title": gettext("Verify the ledger"),
             "opts": self.opts,
             "scope": scope or "",
             "breaks": breaks,
@@ -79,13 +88,13 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show a page of what the search line of `?q=` finds, newest first.
+        """Show a page of the results of the search `?q=`, newest first.
 
-        Raises PermissionDenied for who may not read the ledger.
+        Raises PermissionDenied without the permission to read the audit log.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        text = request.GET.get("q", "").strip()
+        text = search_line(request.GET)
         problem, search = "", understood("")
         try:
             search = understood(text)
@@ -99,7 +108,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         names = names_in(rows)
         context = {
             **self.admin_site.each_context(request),
-            "title": "Audit ledger",
+            "title": gettext("Audit ledger"),
             "opts": self.opts,
             "q": text,
             "problem": problem,
@@ -114,44 +123,44 @@ class AuditEventAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, self.change_list_template, context)
 
-    @admin.display(description="Actor", ordering="actor")
+    @admin.display(description=gettext_lazy("Actor"), ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
-        """Name the person, beside the id that the ledger holds."""
+        """Return the person's name, next to the stored id."""
         return names_in([event]).actor(event.actor)
 
-    @admin.display(description="What happened")
+    @admin.display(description=gettext_lazy("Description"))
     def what(self, event: AuditEvent) -> str:
-        """Say what happened."""
+        """Return the event in words."""
         return sentence(event, names=names_in([event]))
 
-    @admin.display(description="Time (UTC)", ordering="at")
+    @admin.display(description=gettext_lazy("Time (UTC)"), ordering="at")
     def when(self, event: AuditEvent) -> str:
-        """Write the time to the second."""
-        return f"{event.at.astimezone(UTC):%d %b %Y %H:%M:%S}"
+        """Format the time to the second."""
+        return date_format(event.at.astimezone(UTC), gettext("d M Y H:i:s"))
 
-    @admin.display(description="Details")
+    @admin.display(description=gettext_lazy("Details"))
     def details(self, event: AuditEvent) -> SafeString:
-        """Show the data as it is."""
+        """Show the stored data unchanged."""
         text = json.dumps(event.data, indent=2, sort_keys=True, ensure_ascii=False)
         return render_to_string("admin/contextpolicy/_json.html", {"text": text})
 
-    @admin.display(description="Recomputed", boolean=True)
+    @admin.display(description=gettext_lazy("Recomputed"), boolean=True)
     def recomputed(self, event: AuditEvent) -> bool:
-        """Tell whether the content still gives the stored hash."""
+        """Return True if the content still matches the stored hash."""
         return event_hash(event) == event.hash
 
 
 class EffectivePolicyAdmin(ReadOnlyAdmin):
-    """The pages of effective policies: each value and where it came from."""
+    """The pages of effective policies: each value and its source."""
 
     list_display = ("label", "digest")
     search_fields = ("label", "=digest")
     ordering = ("label", "digest")
     fields = ("label", "digest", "where_from", "changed_to_fit")
 
-    @admin.display(description="Values")
+    @admin.display(description=gettext_lazy("Values"))
     def where_from(self, row: EffectivePolicy) -> SafeString:
-        """Show each field with its value and source."""
+        """List each field with its value and source."""
         told = [
             {"field": name, "value": value, "source": row.sources[name]}
             for name, value in sorted(row.values.items())
@@ -159,15 +168,21 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
         template = "admin/contextpolicy/effectivepolicy/_values.html"
         return render_to_string(template, {"values": told})
 
-    @admin.display(description="Lowered to fit")
+    @admin.display(description=gettext_lazy("Adjusted values"))
     def changed_to_fit(self, row: EffectivePolicy) -> str:
-        """List what was lowered because the values could not work together."""
+        """List the values that were lowered because the policies could not work together."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
-        return ", ".join(lowered) or "nothing"
+        return ", ".join(lowered) or gettext("nothing")
+
+
+def search_line(given: Mapping[str, str]) -> str:
+    """Return the search text of a URL, including its separate fields."""
+    fields = [f"{key}:{given[key].strip()}" for key in FIELDS if given.get(key, "").strip()]
+    return " ".join([given.get("q", "").strip(), *fields]).strip()
 
 
 def page_of(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
-    """Return the rows of a page and one more, if there is one; from before the row `older`."""
+    """Return the rows of a page before the row `older`, plus one more if there is one."""
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:
         rows = rows.filter(pk__lt=int(older))

@@ -1,5 +1,8 @@
 """Choices of the policy form: strategies, models, providers, skills."""
 
+from django.utils.translation import gettext_lazy
+from django_stubs_ext import StrOrPromise
+
 from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, Choices
 from contextpolicy.admin.words import STRATEGY_NAMES
@@ -8,12 +11,12 @@ from contextpolicy.history_providers import installed as providers_of_packages
 from contextpolicy.linter.errors import offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
-NONE_OF_THEM = (NONE, "None of them")
+NONE_OF_THEM = (NONE, gettext_lazy("None of them"))
 
 
 def strategies() -> Choices:
-    """Return the strategies that exist, those of packages with the package."""
-    found = plugins.installed().plugins
+    """Return the installed strategies; those of packages show the package name."""
+    found = plugins.installed().found
     return [
         UNSET,
         *(
@@ -24,38 +27,38 @@ def strategies() -> Choices:
 
 
 def history_providers() -> Choices:
-    """Return the built-in history provider, and those of packages with the package."""
-    found = providers_of_packages().providers
+    """Return the built-in history provider and those of packages, which show the package name."""
+    found = providers_of_packages().found
     return [
         UNSET,
-        (BUILT_IN, "Built in: the newest messages"),
+        (BUILT_IN, gettext_lazy("Built in: the newest messages")),
         *((name, f"{name} ({found[name].package})") for name in found),
     ]
 
 
-def strategy_name(name: str) -> str:
-    """Name a strategy that ships, as people see it."""
+def strategy_name(name: str) -> StrOrPromise:
+    """Return the display name of a built-in strategy."""
     return STRATEGY_NAMES.get(name, name)
 
 
 def models() -> Choices:
-    """Return the models a policy can name, and the choice of none."""
+    """Return the models that a policy can name, and "none"."""
     found = [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
     return [*found, NONE_OF_THEM]
 
 
 def providers() -> Choices:
-    """Return the providers a policy can name, those that have a model, and the choice of none."""
+    """Return the providers with at least one model, and "none"."""
     slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
     return [*((slug, slug) for slug in slugs), NONE_OF_THEM]
 
 
 def skills_offered() -> Choices:
-    """Return the skills a policy can name, and the choice of none."""
+    """Return the skills that a policy can name, and "none"."""
     found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
     return [*found, NONE_OF_THEM]
 
 
 def summarisers() -> Choices:
-    """Return the choices of what writes summaries."""
-    return [UNSET, (BUILT_IN, "No model: pick sentences from the messages"), *models()]
+    """Return the models and methods that can write summaries."""
+    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *models()]

@@ -1,7 +1,14 @@
-"""Describes a policy in plain words, in which each figure knows the field that decides it."""
+"""Describes a policy in plain words. Each figure knows the field that sets it.
 
-from collections.abc import Iterator, Sequence
+A sentence is one message for translators. `{names}` stand for figures, or for amounts with their
+unit; words in [brackets] become the figure of the field that the sentence is about.
+"""
+
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from django.utils.translation import gettext, ngettext, pgettext
 
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, REFERENCE_SCOPES, UNMANAGED
 from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
@@ -10,9 +17,9 @@ from contextpolicy.engine.policy import PolicyValues
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A value as it reads in a sentence, and the field that decides it.
+    """A value in a sentence, and the field that sets it.
 
-    `of` tells which figure it is, so that those of two versions can be compared.
+    `of` identifies the figure, so that the figures of two versions can be compared.
     """
 
     text: str
@@ -21,15 +28,16 @@ class Figure:
 
 
 Pieces = Sequence[str | Figure]
+_PLACES = re.compile(r"\{(\w+)\}|\[([^\[\]]+)\]")
 
 
 def plain_words(values: PolicyValues) -> str:
-    """Describe what these values do, in a few sentences with their numbers."""
+    """Describe these values in a few sentences with their numbers."""
     return "".join(each.text if isinstance(each, Figure) else each for each in told(values))
 
 
 def told(values: PolicyValues) -> list[str | Figure]:
-    """Describe what these values do: the words, and the figures among them."""
+    """Describe these values as a list of texts and figures."""
     limit = prompt_limit(values, model_window=None)
     describe = {
         "simple": _simple,
@@ -39,9 +47,13 @@ def told(values: PolicyValues) -> list[str | Figure]:
     }
     sentences = [
         _said(
-            "Sends at most {} tokens and keeps {} free for the reply.",
-            _number("token_budget", limit),
-            _number("reserve_tokens", values.reserve_tokens),
+            ngettext(
+                "Sends at most {n} token and keeps {reserve} free for the reply.",
+                "Sends at most {n} tokens and keeps {reserve} free for the reply.",
+                limit,
+            ),
+            n=_number("token_budget", limit),
+            reserve=_number("reserve_tokens", values.reserve_tokens),
         ),
         *describe.get(values.strategy, _other)(values, limit),
         *_ceilings(values),
@@ -51,19 +63,27 @@ def told(values: PolicyValues) -> list[str | Figure]:
         *_servers(values),
         *_memory(values),
     ]
+    pieces = sentences[0]
+    for sentence in sentences[1:]:
+        # Some languages have no space between sentences.
+        following = pgettext("two sentences", "{first} {second}")
+        pieces = _said(following, first=pieces, second=sentence)
+    return list(pieces)
+
+
+def _said(words: str, *, about: str = "", **figures: Figure | Pieces) -> Pieces:
+    """Replace each `{name}` by its figure, and words in brackets by a figure of the field `about`.
+
+    A text of a user is always a figure.
+    """
     pieces: list[str | Figure] = []
-    for sentence in sentences:
-        pieces += [" ", *sentence] if pieces else sentence
-    return pieces
-
-
-def _said(words: str, *figures: Figure) -> Pieces:
-    """Put a figure in the place of each `{}`; what people wrote is always a figure."""
-    first, *rest = words.split("{}")
-    pieces: list[str | Figure] = [first]
-    for figure, more in zip(figures, rest, strict=True):
-        pieces += [figure, more]
-    return pieces
+    end = 0
+    for place in _PLACES.finditer(words):
+        pieces.append(words[end : place.start()])
+        figure = figures[place[1]] if place[1] else _words(about, place[2])
+        pieces += [figure] if isinstance(figure, Figure) else figure
+        end = place.end()
+    return [*pieces, words[end:]]
 
 
 def _number(field: str, number: int, *, of: str = "") -> Figure:
@@ -74,153 +94,220 @@ def _words(field: str, words: str) -> Figure:
     return Figure(words, field, field)
 
 
-def _mark(values: PolicyValues, name: str, tokens: int) -> Figure:
-    """Return the figure of a mark; it belongs to the share or to the tokens, whichever decides."""
+def _tokens(field: str, number: int, *, of: str = "") -> Pieces:
+    return _said(ngettext("{n} token", "{n} tokens", number), n=_number(field, number, of=of))
+
+
+def _messages(field: str, number: int) -> Pieces:
+    return _said(ngettext("{n} message", "{n} messages", number), n=_number(field, number))
+
+
+def _turns(field: str, number: int) -> Pieces:
+    return _said(ngettext("{n} turn", "{n} turns", number), n=_number(field, number))
+
+
+def _mark(values: PolicyValues, name: str, tokens: int) -> Pieces:
+    """Return the tokens of a mark, with the field that sets it: the share or the tokens."""
     in_tokens = f"{name}_tokens"
     is_absolute = getattr(values, in_tokens) == tokens
-    return _number(in_tokens if is_absolute else name, tokens, of=name)
+    return _tokens(in_tokens if is_absolute else name, tokens, of=name)
 
 
 def _simple(values: PolicyValues, _limit: int) -> list[Pieces]:
     if values.window_size is None:
-        return [["Of the history, as many of the newest messages go along as fit."]]
+        return [[gettext("Sends as many of the newest messages as fit.")]]
     newest = _number("window_size", values.window_size)
-    return [_said("Of the history, the newest {} messages go along.", newest)]
+    words = ngettext(
+        "Sends the last {n} message.", "Sends the last {n} messages.", values.window_size
+    )
+    return [_said(words, n=newest)]
 
 
 def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
     high = _mark(values, "compact_at", compact_mark(values, prompt_limit=limit))
-    first = _said("At {} tokens the oldest history stays behind, ", high)
-    return [[*first, *_down_to(values, limit), "."]]
+    if values.compact_every_turns is not None:
+        words = gettext(
+            "At {high} the oldest history is dropped, so that the next time comes in about {turns}."
+        )
+        every = _turns("compact_every_turns", values.compact_every_turns)
+        return [_said(words, high=high, turns=every)]
+    low = _mark(values, "compact_to", low_mark(values, prompt_limit=limit))
+    words = gettext("At {high} the oldest history is dropped, down to {low}.")
+    return [_said(words, high=high, low=low)]
 
 
 def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
-    prepare = _mark(values, "prepare_at", prepare_mark(values, prompt_limit=limit))
-    high = _mark(values, "compact_at", compact_mark(values, prompt_limit=limit))
-    writer = _words("summarization_model", values.summarization_model or "the built-in extractor")
-    turns: Pieces = []
-    if values.turn_threshold is not None:
-        turns = _said(
-            ", or after more than {} turns,", _number("turn_threshold", values.turn_threshold)
-        )
-    sentences: list[Pieces] = [
-        [
-            *_said("From {} tokens on", prepare),
-            *turns,
-            *_said(
-                " {} prepares a summary of at most {} tokens for older messages.",
-                writer,
-                _number("summary_max_tokens", values.summary_max_tokens),
-            ),
-        ],
-        [
-            *_said("At {} tokens it takes their place, ", high),
-            *_down_to(values, limit),
-            *_said(
-                "; the newest {} messages stay in full where they fit.",
-                _number("keep_last_messages", values.keep_last_messages),
-            ),
-        ],
-    ]
+    writer = _words(
+        "summarization_model", values.summarization_model or gettext("the built-in extractor")
+    )
+    sentences = [_prepared(values, limit, writer), _replaced(values, limit)]
     if values.pinned_kinds:
-        names = (KIND_NAMES[kind] for kind in values.pinned_kinds)
+        names = [str(KIND_NAMES[kind]) for kind in values.pinned_kinds]
         kinds = ", ".join(f"{name[0].lower()}{name[1:]}" for name in names)
-        sentences.append(
-            _said(
-                "A summary that loses any of these is rejected: {}.", _words("pinned_kinds", kinds)
-            )
-        )
+        words = gettext("A summary that loses any of these is rejected: {kinds}.")
+        sentences.append(_said(words, kinds=_words("pinned_kinds", kinds)))
     if values.summary_instruction.strip() and values.summarization_model:
-        instruction = _words("summary_instruction", "an instruction of its own")
-        sentences.append(_said("{} follows {}.", writer, instruction))
+        words = gettext("{model} follows [its own instruction].")
+        sentences.append(_said(words, about="summary_instruction", model=writer))
     if values.summary_sections:
         headings = _words("summary_sections", ", ".join(values.summary_sections))
-        sentences.append(_said("A summary has the headings {}.", headings))
+        sentences.append(_said(gettext("A summary has the headings {names}."), names=headings))
     if values.approval != "nobody":
-        who = _words("approval", APPROVALS[values.approval])
-        sentences.append(_said("{} approves each summary before it is used.", who))
+        who = _words("approval", str(APPROVALS[values.approval]))
+        words = gettext("{who} approves each summary before it is used.")
+        sentences.append(_said(words, who=who))
     return sentences
+
+
+def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
+    prepare = _mark(values, "prepare_at", prepare_mark(values, prompt_limit=limit))
+    longest = _tokens("summary_max_tokens", values.summary_max_tokens)
+    if values.turn_threshold is None:
+        return _said(
+            gettext(
+                "From {start} on {model} prepares a summary of at most {longest} for older "
+                "messages."
+            ),
+            start=prepare,
+            model=writer,
+            longest=longest,
+        )
+    return _said(
+        gettext(
+            "From {start} on, or after more than {turns}, {model} prepares a summary of at most "
+            "{longest} for older messages."
+        ),
+        start=prepare,
+        turns=_turns("turn_threshold", values.turn_threshold),
+        model=writer,
+        longest=longest,
+    )
+
+
+def _replaced(values: PolicyValues, limit: int) -> Pieces:
+    high = _mark(values, "compact_at", compact_mark(values, prompt_limit=limit))
+    newest = _number("keep_last_messages", values.keep_last_messages)
+    if values.compact_every_turns is not None:
+        return _said(
+            ngettext(
+                "At {high} it replaces them, so that the next time comes in about {turns}; the "
+                "newest {n} message stays in full if it fits.",
+                "At {high} it replaces them, so that the next time comes in about {turns}; the "
+                "newest {n} messages stay in full if they fit.",
+                values.keep_last_messages,
+            ),
+            high=high,
+            turns=_turns("compact_every_turns", values.compact_every_turns),
+            n=newest,
+        )
+    return _said(
+        ngettext(
+            "At {high} it replaces them, down to {low}; the newest {n} message stays in full if "
+            "it fits.",
+            "At {high} it replaces them, down to {low}; the newest {n} messages stay in full if "
+            "they fit.",
+            values.keep_last_messages,
+        ),
+        high=high,
+        low=_mark(values, "compact_to", low_mark(values, prompt_limit=limit)),
+        n=newest,
+    )
 
 
 def _state(values: PolicyValues, _limit: int) -> list[Pieces]:
     properties = values.state_schema.get("properties")
     names = ", ".join(properties) if isinstance(properties, dict) else ""
-    kept = _said(" ({})", _words("state_schema", names)) if names else []
-    newest: Pieces = ["No past dialogue goes along"]
-    if values.keep_last_messages:
-        count = _number("keep_last_messages", values.keep_last_messages)
-        newest = _said("The newest {} messages go along", count)
-    return [[*newest, "; a state", *kept, " stands for the rest."]]
+    newest = values.keep_last_messages
+    if newest and names:
+        words = ngettext(
+            "The newest {n} message is sent; a state ({names}) replaces the others.",
+            "The newest {n} messages are sent; a state ({names}) replaces the others.",
+            newest,
+        )
+    elif newest:
+        words = ngettext(
+            "The newest {n} message is sent; a state replaces the others.",
+            "The newest {n} messages are sent; a state replaces the others.",
+            newest,
+        )
+    elif names:
+        words = gettext("No earlier messages are sent; a state ({names}) replaces the others.")
+    else:
+        words = gettext("No earlier messages are sent; a state replaces the others.")
+    count = _number("keep_last_messages", newest)
+    return [_said(words, n=count, names=_words("state_schema", names))]
 
 
 def _other(values: PolicyValues, _limit: int) -> list[Pieces]:
     strategy = _words("strategy", values.strategy)
-    return [_said("The strategy {} chooses what history goes along.", strategy)]
-
-
-def _down_to(values: PolicyValues, limit: int) -> Pieces:
-    if values.compact_every_turns is not None:
-        every = _number("compact_every_turns", values.compact_every_turns)
-        return _said("so far that the next time comes in about {} turns", every)
-    low = _mark(values, "compact_to", low_mark(values, prompt_limit=limit))
-    return _said("down to {} tokens", low)
+    words = gettext("The strategy {strategy} decides which messages are sent.")
+    return [_said(words, strategy=strategy)]
 
 
 def _ceilings(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
-    ceilings = [
-        _said(f"{{}} {unit}", _number(name, number))
-        for name, number, unit in (
-            (
-                "window_size",
-                values.window_size if values.strategy != "simple" else None,
-                "messages",
-            ),
-            ("window_turns", values.window_turns, "turns"),
-            ("window_tokens", values.window_tokens, "tokens"),
-        )
-        if number is not None
-    ]
+    ceilings: list[Pieces] = []
+    if values.window_size is not None and values.strategy != "simple":
+        ceilings.append(_messages("window_size", values.window_size))
+    if values.window_turns is not None:
+        ceilings.append(_turns("window_turns", values.window_turns))
+    if values.window_tokens is not None:
+        ceilings.append(_tokens("window_tokens", values.window_tokens))
     if ceilings:
-        joined = _joined(ceilings, " or ")
-        sentences.append(["Never more than ", *joined, " of the history go along."])
+        amounts = ceilings[0]
+        for more in ceilings[1:]:
+            either = pgettext("two amounts", "{first} or {second}")
+            amounts = _said(either, first=amounts, second=more)
+        sentences.append(_said(gettext("Sends at most {amounts} of the history."), amounts=amounts))
     if values.max_bytes is not None:
-        sentences.append(
-            _said("A prompt has at most {} bytes.", _number("max_bytes", values.max_bytes))
+        words = ngettext(
+            "A prompt has at most {n} byte.", "A prompt has at most {n} bytes.", values.max_bytes
         )
+        sentences.append(_said(words, n=_number("max_bytes", values.max_bytes)))
     if values.pins_tokens is not None:
-        room = _number("pins_tokens", values.pins_tokens)
-        sentences.append(_said("Pins may take {} tokens.", room))
+        words = ngettext(
+            "Pins may take {n} token.", "Pins may take {n} tokens.", values.pins_tokens
+        )
+        sentences.append(_said(words, n=_number("pins_tokens", values.pins_tokens)))
     return sentences
-
-
-def _joined(parts: Sequence[Pieces], between: str) -> Iterator[str | Figure]:
-    for place, part in enumerate(parts):
-        yield from [between, *part] if place else part
 
 
 def _cuts(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
-    if values.max_chars_per_message is not None:
-        sentences.append(
-            _said(
-                "Each message of the history is cut to {} characters.",
-                _number("max_chars_per_message", values.max_chars_per_message),
-            )
+    longest = values.max_chars_per_message
+    if longest is not None:
+        words = ngettext(
+            "Each message of the history is cut to {n} character.",
+            "Each message of the history is cut to {n} characters.",
+            longest,
         )
+        sentences.append(_said(words, n=_number("max_chars_per_message", longest)))
     for tool, rule in values.tool_output_rules.items():
-        whose = "other tools" if tool == "*" else tool
-        name = Figure(whose, "tool_output_rules", f"rule of {tool}")
-        said = [
-            _said(words, _number("tool_output_rules", rule[key], of=f"{key} of {tool}"))
-            for key, words in (
-                ("limit", "are cut to {} characters"),
-                ("keep_newest", "are left out but for the newest {}"),
+        whose = gettext("other tools") if tool == "*" else tool
+        figures = {
+            key: _number("tool_output_rules", number, of=f"{key} of {tool}")
+            for key, number in rule.items()
+        }
+        figures["tool"] = Figure(whose, "tool_output_rules", f"rule of {tool}")
+        if "limit" in rule and "keep_newest" in rule:
+            words = ngettext(
+                "Results of {tool} are cut to {limit} character and are omitted except the newest "
+                "{keep_newest}.",
+                "Results of {tool} are cut to {limit} characters and are omitted except the "
+                "newest {keep_newest}.",
+                rule["limit"],
             )
-            if key in rule
-        ]
-        if said:
-            sentences.append([*_said("Results of {} ", name), *_joined(said, " and "), "."])
+        elif "limit" in rule:
+            words = ngettext(
+                "Results of {tool} are cut to {limit} character.",
+                "Results of {tool} are cut to {limit} characters.",
+                rule["limit"],
+            )
+        elif "keep_newest" in rule:
+            words = gettext("Results of {tool} are omitted except the newest {keep_newest}.")
+        else:
+            continue
+        sentences.append(_said(words, about="", **figures))
     return sentences
 
 
@@ -228,104 +315,121 @@ def _layout(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
     if values.layout != "multi_turn":
         layout = _words("layout", values.layout)
-        sentences.append(_said("The history goes along as text (layout {}).", layout))
+        sentences.append(
+            _said(gettext("Sends the history as text (layout {layout})."), layout=layout)
+        )
     if values.show_date:
-        sentences.append(_said("{} stands before the question.", _words("show_date", "The day")))
+        words = gettext("[The day] is sent before the question.")
+        sentences.append(_said(words, about="show_date"))
     if values.history_provider:
         provider = _words("history_provider", values.history_provider)
-        sentences.append(_said("The history provider {} chooses the earlier messages.", provider))
+        words = gettext("The history provider {provider} chooses the earlier messages.")
+        sentences.append(_said(words, provider=provider))
     if values.plain_sections:
-        plain = _words("plain_sections", "plain text")
-        sentences.append(_said("Preferences and retrieved context are sent as {}.", plain))
+        words = gettext("Preferences and retrieved context are sent as [plain text].")
+        sentences.append(_said(words, about="plain_sections"))
     if values.dates and values.layout == "multi_turn":
-        sentences.append(_said("{} precedes the messages of each day.", _words("dates", "A date")))
-    if values.references and values.reference_share:
-        share = Figure(f"{values.reference_share:.0%}", "reference_share", "reference_share")
-        sentences.append(
-            _said(
-                "Each question brings back up to {} excerpts of earlier messages of the chat that "
-                "the prompt leaves out, in up to {} of the prompt limit.",
-                _number("reference_count", values.reference_count),
-                share,
-            )
-        )
-    elif values.references:
-        sentences.append(
-            _said(
-                "At most {} passages of earlier messages ({} tokens) go along with a question that "
-                "shares words with them, taken from: {}.",
-                _number("reference_count", values.reference_count),
-                _number("reference_tokens", values.reference_tokens),
-                _words("reference_scope", REFERENCE_SCOPES[values.reference_scope].lower()),
-            )
-        )
+        words = gettext("[A date] precedes the messages of each day.")
+        sentences.append(_said(words, about="dates"))
+    if values.references:
+        sentences.append(_references(values))
     return sentences
 
 
+def _references(values: PolicyValues) -> Pieces:
+    number = values.reference_count
+    count = _number("reference_count", number)
+    if values.reference_share:
+        return _said(
+            ngettext(
+                "Adds up to {n} excerpt of earlier messages that the prompt leaves out, in up to "
+                "{share} of the prompt limit.",
+                "Adds up to {n} excerpts of earlier messages that the prompt leaves out, in up to "
+                "{share} of the prompt limit.",
+                number,
+            ),
+            n=count,
+            share=Figure(f"{values.reference_share:.0%}", "reference_share", "reference_share"),
+        )
+    return _said(
+        ngettext(
+            "Adds up to {n} excerpt of earlier messages ({tokens}) that match the question, from: "
+            "{sources}.",
+            "Adds up to {n} excerpts of earlier messages ({tokens}) that match the question, "
+            "from: {sources}.",
+            number,
+        ),
+        n=count,
+        tokens=_tokens("reference_tokens", values.reference_tokens),
+        sources=_words("reference_scope", REFERENCE_SCOPES[values.reference_scope].lower()),
+    )
+
+
 def _rights(values: PolicyValues) -> list[Pieces]:
-    sentences: list[Pieces] = [
-        _said(
-            "New messages over {} characters are refused.",
-            _number("input_length_limit", values.input_length_limit),
-        )
-    ]
+    longest = values.input_length_limit
+    words = ngettext(
+        "New messages over {n} character are refused.",
+        "New messages over {n} characters are refused.",
+        longest,
+    )
+    sentences = [_said(words, n=_number("input_length_limit", longest))]
     if values.allowed_models is not None:
-        models = _words("allowed_models", ", ".join(values.allowed_models) or "none")
-        sentences.append(_said("Allowed models: {}.", models))
+        models = _words("allowed_models", ", ".join(values.allowed_models) or gettext("none"))
+        sentences.append(_said(gettext("Allowed models: {models}."), models=models))
     if not values.temporary_chats:
-        temporary = _words("temporary_chats", "temporary chats")
-        sentences.append(_said("People cannot begin {}.", temporary))
+        words = gettext("People cannot start [temporary chats].")
+        sentences.append(_said(words, about="temporary_chats"))
     if values.retention_days is not None:
-        days = "1 day" if values.retention_days == 1 else f"{values.retention_days:,} days"
-        sentences.append(
-            _said(
-                "Messages are erased after {}, unless a legal hold covers them.",
-                _words("retention_days", days),
-            )
-        )
+        number = values.retention_days
+        days = ngettext("{n:,} day", "{n:,} days", number).format(n=number)
+        words = gettext("Messages are erased after {days}, unless a legal hold covers them.")
+        sentences.append(_said(words, days=_words("retention_days", days)))
     if values.chat_system == "ignore":
-        own = _words("chat_system", "no system text of its own")
-        sentences.append(_said("A chat has {}.", own))
+        sentences.append(_said(gettext("A chat has [no own system text]."), about="chat_system"))
     if values.system_text and values.hide_system_text:
-        hidden = _words("hide_system_text", "hidden")
-        sentences.append(_said("The system text is {} from the people who chat.", hidden))
+        words = gettext("The system text is [hidden] from the people who chat.")
+        sentences.append(_said(words, about="hide_system_text"))
     return sentences
 
 
 def _servers(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
     if not values.warm_up:
-        sentences.append(_said("{} is read ahead.", _words("warm_up", "No prompt")))
+        words = gettext("[No prompt] is prefilled in the background.")
+        sentences.append(_said(words, about="warm_up"))
     if values.unmanaged != "keys":
         which = _words("unmanaged", UNMANAGED[values.unmanaged].lower())
-        sentences.append(_said("Requests of programs that are passed on as they came: {}.", which))
+        words = gettext("Pass-through requests of API clients: {which}.")
+        sentences.append(_said(words, which=which))
     if not values.cache_marks:
-        kept = _words("cache_marks", "no prompt")
-        sentences.append(_said("Servers with Anthropic’s interface keep {} in their cache.", kept))
+        words = gettext("Sends [no cache breakpoints] to servers with Anthropic’s API.")
+        sentences.append(_said(words, about="cache_marks"))
     return sentences
 
 
 def _memory(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
     if not values.own_instructions:
-        left_out = _words("own_instructions", "does not go along")
-        sentences.append(_said("What a person wrote for all of their chats {}.", left_out))
+        words = gettext("The text that a person wrote for all of their chats [is not sent].")
+        sentences.append(_said(words, about="own_instructions"))
     if not values.preferences:
-        sentences.append(_said("{} are noted or sent.", _words("preferences", "No preferences")))
+        words = gettext("[No preferences] are saved or sent.")
+        sentences.append(_said(words, about="preferences"))
     elif not values.inferred_preferences:
-        nobody = _words("inferred_preferences", "No model")
-        sentences.append(_said("{} proposes preferences.", nobody))
+        words = gettext("[No model] suggests preferences.")
+        sentences.append(_said(words, about="inferred_preferences"))
     if values.recent_by_user is not None:
-        sentences.append(
-            _said(
-                "The newest {} messages of a person's other chats go along.",
-                _number("recent_by_user", values.recent_by_user),
-            )
+        words = ngettext(
+            "Sends the newest {n} message of the person's other chats.",
+            "Sends the newest {n} messages of the person's other chats.",
+            values.recent_by_user,
         )
+        sentences.append(_said(words, n=_number("recent_by_user", values.recent_by_user)))
     if values.memory_providers is not None:
-        names = _words("memory_providers", ", ".join(values.memory_providers) or "no provider")
-        sentences.append(_said("What is known of a person goes to {} alone.", names))
+        names = ", ".join(values.memory_providers) or gettext("no provider")
+        words = gettext("Data about a person is sent only to {providers}.")
+        sentences.append(_said(words, providers=_words("memory_providers", names)))
     if values.skills:
         skills = _words("skills", ", ".join(values.skills))
-        sentences.append(_said("Skills in the system text: {}.", skills))
+        sentences.append(_said(gettext("Skills in the system text: {skills}."), skills=skills))
     return sentences

@@ -1,4 +1,4 @@
-"""The policy editor, which makes versions, and the pages that describe a policy."""
+"""The policy editor, which creates versions, and the pages that show a policy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext, pgettext_lazy
 from django.views.decorators.http import require_POST
 
 from contextpolicy import controls, publish, recommended
@@ -36,31 +37,40 @@ from contextpolicy.two_persons import SecondPersonNeeded
 VERSIONS_SHOWN = 20
 DRAFT, RESTORE, EMERGENCY = "_draft", "_restore", "emergency"
 LONGEST_REASON = 500
+# Key of the request for the message about a save, until Django reports the save.
+SAVED = "palimpsest.saved_policy"
 TEMPLATES = "admin/contextpolicy/contextpolicy"
+# The states of a version.
+STATES = {
+    "active": pgettext_lazy("version", "active"),
+    "draft": pgettext_lazy("version", "draft"),
+    "retired": pgettext_lazy("version", "retired"),
+}
 
 
 class ContextPolicyAdmin(DomainAdmin):
-    """The policy editor: saving makes a new immutable version, in force at once unless a draft."""
+    """The policy editor. Saving creates an immutable version, active at once or as a draft."""
 
     form = PolicyForm
-    # What is redrawn alone, by the id of its element without "policy-".
+    # The parts of the page that can be redrawn alone, by element id without "policy-".
     parts: tuple[str, ...] = ("told",)
     refusals: tuple[type[Exception], ...] = (
         publish.PolicyProblems,
         publish.PolicyChangedMeanwhile,
         publish.PolicyInUse,
+        publish.PolicyNameTaken,
         publish.NoSuchVersion,
         SecondPersonNeeded,
         BlastRadiusNeeded,
     )
-    list_display = ("name", "version", "strategy", "applies", "retired")
+    list_display = ("name", "version", "strategy", "applies", "state")
     list_filter = ("retired",)
     search_fields = ("name", "slug")
     change_list_template = f"{TEMPLATES}/change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page that imports a policy or a strategy."""
+        """Add the import page."""
         page = self.admin_site.admin_view(self.import_strategy)
         drafts = self.admin_site.admin_view(require_POST(self.create_recommended))
         return [
@@ -72,7 +82,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list, and to editors the policies without recommended values."""
+        """Show the list; editors also see which recommended policies are missing."""
         context = dict(extra_context or {})
         if self.has_change_permission(request):
             found = recommended.recommendations()
@@ -86,8 +96,11 @@ class ContextPolicyAdmin(DomainAdmin):
             raise PermissionDenied
         made = recommended.create_drafts(actor=actor_of(request), now=timezone.now())
         count = len(made.drafts)
-        drafts = "1 draft was" if count == 1 else f"{count} drafts were"
-        sentence = f"{drafts} created. Nothing changes until you publish them: open each policy."
+        sentence = ngettext(
+            "{n} draft was created. Nothing changes until you publish them: open each policy.",
+            "{n} drafts were created. Nothing changes until you publish them: open each policy.",
+            count,
+        ).format(n=count)
         self.message_user(request, sentence, messages.SUCCESS if count else messages.WARNING)
         for slug, reason in made.skipped.items():
             self.message_user(request, f"{slug}: {reason}", messages.WARNING)
@@ -95,7 +108,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return HttpResponseRedirect(reverse(name, current_app=self.admin_site.name))
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
-        """Make a policy, or a version of one, from a file."""
+        """Create a policy or a version from a file."""
         return import_page(self, request, tell=self.tell_findings)
 
     def changeform_view(
@@ -105,7 +118,7 @@ class ContextPolicyAdmin(DomainAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form, bring an older version back, or hand the policy out as JSON."""
+        """Show or save the form, restore an older version, or export the policy as JSON."""
         if request.method == "POST" and RESTORE in request.POST and object_id:
             return self.or_said(request, lambda: self.restored(request, object_id))
         if request.method == "GET" and "export" in request.GET and object_id:
@@ -113,7 +126,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().changeform_view(request, object_id, form_url, extra_context)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response; a version saved meanwhile is shown beside what was typed."""
+        """Return the view's response; after a concurrent save, show both changes."""
 
         def once_more() -> HttpResponse:
             try:
@@ -124,7 +137,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().or_said(request, once_more)
 
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make a new version of an older one's values. Raises what `publish.restore` raises."""
+        """Create a new version with an older one's values. Raises what `publish.restore` raises."""
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
             raise PermissionDenied
@@ -133,16 +146,16 @@ class ContextPolicyAdmin(DomainAdmin):
         version = publish.restore(
             policy=policy, number=number, actor=actor_of(request), now=timezone.now()
         )
-        sentence = (
-            f"Version {version.number} has the values and locks of version {number}. Its name, its "
-            "retirement and its assignments are as they were."
-        )
+        sentence = gettext(
+            "Version {number} has the values and locks of version {restored}. The policy’s name, "
+            "retirement and assignments are unchanged."
+        ).format(number=version.number, restored=number)
         self.message_user(request, sentence, messages.SUCCESS)
         self.tell_of_waiting(request, version, is_draft=False)
         return HttpResponseRedirect(request.get_full_path())
 
     def as_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Hand the newest version out as a file. Raises PermissionDenied."""
+        """Export the newest version as a file. Raises PermissionDenied."""
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_view_permission(request, policy):
             raise PermissionDenied
@@ -157,13 +170,13 @@ class ContextPolicyAdmin(DomainAdmin):
         change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
         **options: Any,
     ) -> Any:
-        """Add the config fields of the strategies of packages."""
+        """Add the config fields of package strategies."""
         return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Begin a new policy with the recommended values, or as a copy of another one.
+        """Start a new policy with the recommended values, or as a copy of another policy.
 
-        The address names the other one.
+        The URL names the other policy.
         """
         start = request.GET.get("start", "")
         rows = ContextPolicy.objects.filter(slug=start, current__isnull=False)
@@ -173,23 +186,23 @@ class ContextPolicyAdmin(DomainAdmin):
         return {"start": policy.current, "description": policy.description}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
-        """Fetch the version in force and the number of assignments in one query."""
+        """Fetch the active version and the number of assignments in the same query."""
         rows: QuerySet[ContextPolicy] = super().get_queryset(request)
         return rows.select_related("current").annotate(places=Count("assignments"))
 
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
-        """Return the fields of the editor, or what the policy says for those who only look."""
+        """Return the fields of the editor, or read-only fields for users who cannot edit."""
         if obj is not None and not self.has_change_permission(request, obj):
             told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
         name = ["name", "slug", "description", *(["retired"] if obj else [])]
-        # The page arranges them itself; see `policy_page`.
+        # The page arranges the fields; see `policy_page`.
         return [(None, {"fields": name}), *groups(), (None, {"fields": ["note", "based_on"]})]
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> tuple[str, ...]:
-        """Return what is shown about a policy; its slug stays once it has one."""
+        """Return the read-only fields. The slug cannot be changed once it is set."""
         told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
         return told if obj is None else ("slug", *told)
 
@@ -202,7 +215,7 @@ class ContextPolicyAdmin(DomainAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Show the page, or the part of it that a change of the unsaved form redraws."""
+        """Show the page, or the part of it that a change in the unsaved form updates."""
         may_edit = self.has_change_permission(request, obj) if obj else True
         if may_edit:
             context |= self.editor_context(request, context["adminform"].form, obj)
@@ -216,7 +229,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
     ) -> dict[str, Any]:
-        """Return what the editor's templates show."""
+        """Return the template context of the editor."""
         seen = ViewpointForm(request.POST or request.GET)
         editor = editor_of(
             form, viewpoint=seen.viewpoint(), search=request.POST.get("_find", "").strip()[:80]
@@ -237,7 +250,7 @@ class ContextPolicyAdmin(DomainAdmin):
         }
 
     def waits_for_another(self, request: HttpRequest, draft: PolicyVersion) -> bool:
-        """Tell whether the reader wrote this draft and may not put it in force alone."""
+        """Return True if the user wrote this draft and may not publish it alone."""
         change = controls.version_change(
             draft.policy,
             values=draft.values,
@@ -248,7 +261,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return controls.judge(change, now=timezone.now()).waits
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Rename or describe the policy, and make a version when a value or lock changed."""
+        """Save the policy's own fields, and create a version if a value or lock changed."""
         common: dict[str, Any] = {"actor": actor_of(request), "now": timezone.now()}
         version: dict[str, Any] = {
             "values": form.policy_values,
@@ -279,113 +292,146 @@ class ContextPolicyAdmin(DomainAdmin):
     def tell_of_waiting(
         self, request: HttpRequest, version: PolicyVersion, *, is_draft: bool
     ) -> None:
-        """Say that a version waits for a person or a count, where nobody asked for a draft."""
+        """Report that a version waits for approval or a count, unless it was saved as a draft."""
         if version.activated_at is not None or is_draft:
             return
-        sentence = (
-            f"Version {version.number} is saved and waits: this instance asks for two persons. "
-            "Somebody else who may change policies puts it in force."
+        sentence = gettext(
+            "Version {number} is saved as a draft. This instance requires two people: another "
+            "policy administrator must publish it."
         )
         if not self.waits_for_another(request, version):
-            sentence = (
-                f"Version {version.number} is saved as a draft and not in force: this instance "
-                "asks for a count of the chats that would change. Choose it under “Preview”, and "
-                "put the draft in force when the count allows it."
+            sentence = gettext(
+                "Version {number} is saved as a draft. This instance requires a count of the "
+                "chats that would change. Start it under “Preview”, and publish the draft when "
+                "the count allows it."
             )
-        self.message_user(request, sentence, messages.WARNING)
+        self.message_user(request, sentence.format(number=version.number), messages.WARNING)
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
-        """Return name, description and retirement, those that nobody touched as they are stored."""
+        """Return name, description and retirement; fields that were not changed as stored."""
         stored: dict[str, Any] = ContextPolicy.objects.values(*OF_THE_POLICY).get(pk=policy.pk)
         touched = [name for name in OF_THE_POLICY if name in form.changed_data]
         return stored | {name: getattr(policy, name) for name in touched}
 
+    def message_user(
+        self,
+        request: HttpRequest,
+        message: Any,
+        level: int | str = messages.INFO,
+        extra_tags: str = "",
+        fail_silently: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+    ) -> None:
+        """Show a message; the message about a save names the active version."""
+        saved = request.META.pop(SAVED, "")
+        super().message_user(request, saved or message, level, extra_tags, fail_silently)
+
+    def response_change(self, request: HttpRequest, obj: ContextPolicy) -> HttpResponse:
+        """Report which version is active after the change."""
+        request.META[SAVED] = saved_sentence(obj)
+        response: HttpResponse = super().response_change(request, obj)
+        return response
+
     def response_add(
         self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Say of a new policy that it governs nobody yet, and where that is changed."""
+        """Report that a new policy has no assignments yet, with a link to add one."""
+        request.META[SAVED] = saved_sentence(obj)
         response = super().response_add(request, obj, post_url_continue)
         if "_continue" in request.POST or obj.current is None:
-            # The page that follows says it itself; a draft cannot be assigned.
+            # The next page reports it. A draft cannot be assigned.
             return response
         address = reverse(
             "admin:contextpolicy_policyassignment_add", current_app=self.admin_site.name
         )
         sentence = format_html(
-            'It applies to nobody yet. <a href="{}?policy={}">Assign it</a>', address, obj.pk
+            '{} <a href="{}?policy={}">{}</a>',
+            gettext("It has no assignments yet."),
+            address,
+            obj.pk,
+            gettext("Assign policy"),
         )
         self.message_user(request, sentence, messages.INFO)
         return response
 
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
-        """Show what works but may surprise, as messages."""
+        """Show the linter's warnings as messages."""
         newest = policy.newest
         for finding in judge(newest.values if newest else {}):
             self.message_user(request, finding.sentence, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: receipts name versions. A policy is retired instead."""
+        """Return False: receipts name versions. Retire the policy instead."""
         return False
 
-    @admin.display(description="Version")
+    @admin.display(description=gettext_lazy("Version"))
     def version(self, policy: ContextPolicy) -> str:
-        """Name the version in force."""
-        return f"v{policy.current.number}" if policy.current else "draft"
+        """Return the number of the active version."""
+        return f"v{policy.current.number}" if policy.current else pgettext("version", "draft")
 
-    @admin.display(description="Strategy")
+    @admin.display(description=gettext_lazy("State"), ordering="retired")
+    def state(self, policy: ContextPolicy) -> str:
+        """Return the state: active, only a draft, or retired."""
+        if policy.retired:
+            return pgettext("policy", "Retired")
+        return pgettext("policy", "Active") if policy.current else pgettext("policy", "Draft")
+
+    @admin.display(description=gettext_lazy("Strategy"))
     def strategy(self, policy: ContextPolicy) -> str:
-        """Name the strategy, if the policy sets one."""
+        """Return the name of the strategy, if the policy sets one."""
         said = policy.current.values if policy.current else {}
-        return str(said.get("strategy", "not set"))
+        return str(said.get("strategy", gettext("not set")))
 
-    @admin.display(description="Applies in", ordering="places")
+    @admin.display(description=gettext_lazy("Applies in"), ordering="places")
     def applies(self, policy: ContextPolicy) -> str:
-        """Count its assignments."""
+        """Return the number of assignments."""
         places = getattr(policy, "places", 0)
-        return f"{places} place" if places == 1 else f"{places} places"
+        return ngettext("{n} place", "{n} places", places).format(n=places)
 
-    @admin.display(description="In plain words")
+    @admin.display(description=gettext_lazy("In plain words"))
     def in_plain_words(self, policy: ContextPolicy) -> str:
-        """Say what it does where no other policy applies."""
+        """Describe the policy in words, as if no other policy applied."""
         values = read_whole(policy.current.values if policy.current else {})
         return plain_words(values) if values else ""
 
-    @admin.display(description="To know")
+    @admin.display(description=gettext_lazy("Warnings"))
     def to_know(self, policy: ContextPolicy) -> SafeString:
-        """List what works but may surprise."""
+        """List the linter's warnings."""
         found = judge(policy.current.values if policy.current else {})
         return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
 
-    @admin.display(description="Applies to")
+    @admin.display(description=gettext_lazy("Applies to"))
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:
-        """List its assignments, with links."""
+        """List the assignments, with links."""
         rows = policy.assignments.select_related("group", "user")
         context = {"policy": policy, "assignments": rows}
         return render_to_string(f"{TEMPLATES}/_assignments.html", context)
 
-    @admin.display(description="Says")
+    @admin.display(description=gettext_lazy("Says"))
     def says(self, policy: ContextPolicy) -> SafeString:
-        """List the fields that are set, for those who may only look."""
+        """List the fields that are set, for users who cannot edit."""
         version = policy.current
         values = version.values if version else {}
         locks = version.locks if version else []
         rows = [(name, told_value(name, values[name]), name in locks) for name in values]
         return render_to_string(f"{TEMPLATES}/_values.html", {"rows": rows})
 
-    @admin.display(description="Versions")
+    @admin.display(description=gettext_lazy("Versions"))
     def versions(self, policy: ContextPolicy) -> SafeString:
-        """List the newest versions, for those who only look."""
+        """List the newest versions, for users who cannot edit."""
         return self.history(policy, may_restore=False)
 
     def history(self, policy: ContextPolicy, *, may_restore: bool) -> SafeString:
-        """List the newest versions, each with its state and what it changed."""
+        """List the newest versions, each with its state and changes."""
         rows = list(policy.versions.order_by("-number")[: VERSIONS_SHOWN + 1])
         people = User.objects.in_bulk([row.created_by_id for row in rows if row.created_by_id])
         told = [
             {
                 "row": row,
                 "state": row.state,
-                "by": people.get(row.created_by_id) if row.created_by_id else "the product",
+                "state_name": STATES[row.state],
+                "by": people.get(row.created_by_id)
+                if row.created_by_id
+                else gettext("the product"),
                 "changes": differences(older, row),
             }
             for row, older in zip(rows, [*rows[1:], None], strict=True)
@@ -394,8 +440,27 @@ class ContextPolicyAdmin(DomainAdmin):
         return render_to_string(f"{TEMPLATES}/_versions.html", context)
 
 
+def saved_sentence(policy: ContextPolicy) -> str:
+    """Return a sentence with the saved version and the active one."""
+    policy = ContextPolicy.objects.select_related("current").get(pk=policy.pk)
+    newest, active = policy.newest, policy.current
+    if newest is None or newest == active:
+        number = active.number if active else 0
+        sentence = gettext("“{policy}” is saved. Version {number} is active.")
+        return sentence.format(policy=policy, number=number)
+    if active is None:
+        return gettext(
+            "“{policy}” is saved: version {number} is a draft. No version is active yet, so the "
+            "policy cannot be assigned."
+        ).format(policy=policy, number=newest.number)
+    return gettext(
+        "“{policy}” is saved: version {number} is a draft. Version {active} stays active until the "
+        "draft is published."
+    ).format(policy=policy, number=newest.number, active=active.number)
+
+
 def uncounted(draft: PolicyVersion) -> str:
-    """Return why a draft may not be put in force before its chats are counted; empty if it may."""
+    """Return why a draft cannot be published before its chats are counted; empty if it can."""
     change = controls.version_change(
         draft.policy, values=draft.values, locks=draft.locks, author=None, by=None
     )

@@ -1,4 +1,4 @@
-"""The policy editor's form: an empty field says nothing, a lock stands beside each field."""
+"""The policy editor's form. An empty field is unset; each field has a lock next to it."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -7,7 +7,9 @@ from typing import Any, ClassVar, cast
 from django import forms
 from django.http import QueryDict
 from django.utils.text import slugify
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
+from contextpolicy import publish
 from contextpolicy.admin.config_fields import (
     config_fields,
     field_for,
@@ -23,24 +25,24 @@ from contextpolicy.admin.offered import strategies
 from contextpolicy.admin.stored_values import is_empty, meant, shown
 from contextpolicy.admin.written import NONE
 from contextpolicy.engine.policy import PolicyValues, Problem
-from contextpolicy.imports import RESERVED, ReservedName
+from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
 from contextpolicy.linter.errors import check
 from contextpolicy.linter.findings import UNSET, Finding
 from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
-# What a form is sent with that is to be shown again, and not saved.
+# Form fields that request a redraw instead of a save.
 LOOK, MEND, PREVIEW, TRIAL = "_look", "_mend", "_preview", "_trial"
 UNSAVED = frozenset({LOOK, MEND, PREVIEW, TRIAL})
-# The fields of which the colleague's value is to stay.
+# The fields in which the other administrator's value is kept.
 THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")
 
 
-def some_or_none(chosen: list[str], *, what: str) -> list[str]:
-    """Return what was ticked; raises ValidationError for "none of them" beside others."""
+def some_or_none(chosen: list[str], *, refusal: str) -> list[str]:
+    """Return the chosen values; raises ValidationError for "none of them" with other choices."""
     if NONE in chosen and len(chosen) > 1:
-        raise forms.ValidationError(f"Tick {what}, or none of them, not both.")
+        raise forms.ValidationError(refusal)
     return chosen
 
 
@@ -49,19 +51,28 @@ class PolicyForm(
 ):
     """A policy and the values of its next version.
 
-    After `is_valid`, `policy_values` holds the fields that are set and `policy_locks` the locks.
-    A form that is only looked at is never valid, so nothing is saved. The fields of the strategies'
-    configs are added by `with_configs`.
+    After `is_valid`, `policy_values` has the fields that are set and `policy_locks` the locks. A
+    redraw is never valid, so nothing is saved. `with_configs` adds the fields of the strategies'
+    configs.
     """
 
     note = forms.CharField(
-        label="Why", required=False, max_length=500, help_text="For those who read the versions."
+        label=gettext_lazy("Why"),
+        required=False,
+        max_length=500,
+        help_text=gettext_lazy("Shown in the version history."),
     )
     based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     class Meta:
         model = ContextPolicy
         fields = ("name", "slug", "description", "retired")
+        labels: ClassVar = {
+            "name": gettext_lazy("Name"),
+            "slug": gettext_lazy("Slug"),
+            "description": gettext_lazy("Description"),
+            "retired": pgettext_lazy("policy", "Retired"),
+        }
         widgets: ClassVar = {"description": forms.Textarea(attrs={"rows": 2, "cols": 80})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,10 +81,10 @@ class PolicyForm(
         self.policy_locks: list[str] = []
         self.conflicts: list[Conflict] = []
         self.mended: dict[str, Any] = {}
-        # The fields that say something that cannot be read.
+        # The fields whose value cannot be parsed.
         self.unread: set[str] = set()
         self.is_look = self.is_bound and not UNSAVED.isdisjoint(self.data)
-        # The policy that a new one begins as a copy of.
+        # The policy version that a new policy is copied from.
         start: PolicyVersion | None = self.initial.pop("start", None)
         self.start_values: Mapping[str, Any] = start.values if start else {}
         self.start_locks: Sequence[str] = start.locks if start else ()
@@ -83,26 +94,28 @@ class PolicyForm(
         self.initial.setdefault("based_on", self.newest.number if self.newest else None)
         for name in OF_THE_POLICY:
             if name in self.fields:
-                # Told from what a colleague changed meanwhile.
+                # Distinguishes the user's changes from concurrent ones.
                 self.fields[name].show_hidden_initial = self.instance.pk is not None
         for field in self.fields.values():
             if isinstance(field.widget, forms.TextInput | forms.NumberInput | forms.Textarea):
-                # The style sheet tells an empty field by it.
+                # The style sheet detects an empty field by the placeholder.
                 field.widget.attrs["placeholder"] = " "
         if "slug" in self.fields:
             self.fields["slug"].required = False
-            self.fields["slug"].help_text = "Empty: made of the name. It stays for good."
+            self.fields["slug"].help_text = gettext(
+                "Empty: created from the name. Cannot be changed later."
+            )
         if "strategy" in self.fields:
             self.keep_choosable(str(self.stored.get("strategy", "")))
 
     @cached_property
     def newest(self) -> PolicyVersion | None:
-        """The version that the next one follows: a draft, or the one in force."""
+        """The latest version: a draft, or the active one."""
         return self.instance.newest if self.instance.pk else None
 
     @cached_property
     def edited(self) -> PolicyVersion | None:
-        """The version that the person had before them."""
+        """The version that the user started to edit."""
         newest = self.newest
         said = str(self.data.get("based_on", "")) if self.is_bound else ""
         if newest is None or not said.isdecimal() or int(said[:9]) == newest.number:
@@ -110,7 +123,7 @@ class PolicyForm(
         return self.instance.versions.filter(number=int(said[:9])).first() or newest
 
     def initial_of(self, version: PolicyVersion | None) -> dict[str, Any]:
-        """Return what the fields show of a version."""
+        """Return the initial values of the fields for a version."""
         if version is None:
             return {}
         values = version.values
@@ -119,22 +132,23 @@ class PolicyForm(
         return found | {f"lock_{name}": True for name in version.locks}
 
     def keep_choosable(self, strategy: str) -> None:
-        """Keep a strategy whose package is gone as a choice.
+        """Keep a strategy as a choice even if its package was removed.
 
-        So saving says that it is missing instead of dropping it.
+        Saving then reports that it is missing instead of dropping it.
         """
         field = self.fields["strategy"]
         if isinstance(field, forms.ChoiceField) and strategy not in dict(strategies()):
-            field.choices = [*strategies(), (strategy, f"{strategy} (not installed)")]
+            words = gettext("{strategy} (not installed)").format(strategy=strategy)
+            field.choices = [*strategies(), (strategy, words)]
 
     def is_valid(self) -> bool:
-        """Tell whether it can be saved; one that is only looked at is not."""
+        """Return True if the form can be saved; a redraw cannot."""
         if self.is_bound and MEND in self.data:
             self.mend(str(self.data[MEND]))
         return super().is_valid() and not self.is_look
 
     def mend(self, wanted: str) -> None:
-        """Write the values that end a finding into the fields; nothing is saved."""
+        """Put the values of a suggested fix into the fields; nothing is saved."""
         self.full_clean()
         for finding in self.judged:
             if f"{finding.code}:{finding.field}" == wanted and finding.mend:
@@ -146,7 +160,7 @@ class PolicyForm(
                 return
 
     def put(self, fields: Mapping[str, Any]) -> None:
-        """Write values into the fields of a form that was sent."""
+        """Put values into the fields of a submitted form."""
         data = cast(QueryDict, self.data).copy()
         for name, value in fields.items():
             field = self.fields.get(name)
@@ -161,15 +175,15 @@ class PolicyForm(
 
     @cached_property
     def judged(self) -> list[Finding]:
-        """All that is to be known of what the fields say."""
+        """All errors and warnings about the fields."""
         found = judge(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]
 
     def clean(self) -> dict[str, Any]:
-        """Collect what is set, and put each problem at the fields it is about.
+        """Collect the values that are set, and add each problem to its fields.
 
-        A field that nobody touched stays as the newest version has it, whatever the form can show
-        of it.
+        A field that was not changed keeps the newest version's value, even if the form cannot show
+        it.
         """
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         names = [name for name in PolicyValues().to_json() if name in self.fields]
@@ -186,18 +200,22 @@ class PolicyForm(
         for problem in check(self.policy_values, locks=self.policy_locks):
             if self.unread.isdisjoint(problem.fields):
                 self.say(problem)
-        if self.is_look:
-            self.pass_over_what_is_empty()
         self.show_both_changes(touched)
         return cleaned
 
+    def _post_clean(self) -> None:
+        """Validate the policy itself, which also rejects an empty name."""
+        super()._post_clean()  # type: ignore[misc]  # Django's hook, which the stubs leave out
+        if self.is_look:
+            self.pass_over_what_is_empty()
+
     def left_to_others(self) -> set[str]:
-        """Return the fields of which the person keeps what a colleague wrote."""
+        """Return the fields in which the user keeps the other administrator's value."""
         kept = set(self.data.getlist(THEIRS)) if hasattr(self.data, "getlist") else set()
         return kept | {f"lock_{name}" for name in kept}
 
     def locks(self, names: list[str], cleaned: Mapping[str, Any], touched: set[str]) -> list[str]:
-        """Return the locks: as the newest version has them, but for those that were touched."""
+        """Return the locks: those of the newest version, except where the user changed them."""
         latest = set(self.newest.locks if self.newest else ())
         return [
             name
@@ -206,36 +224,52 @@ class PolicyForm(
         ]
 
     def clean_slug(self) -> str:
-        """Make the slug of the name where nobody gave one; raises ValidationError."""
+        """Create the slug from the name if it is empty; raises ValidationError."""
         slug: str = self.cleaned_data["slug"] or slugify(self.cleaned_data.get("name", ""))[:60]
         if not slug and self.cleaned_data.get("name"):
-            raise forms.ValidationError("Give a slug: the name has no letters for one.")
-        if slug in RESERVED:
-            raise forms.ValidationError(str(ReservedName(slug=slug)))
+            raise forms.ValidationError(gettext("Enter a slug: the name has no letters for one."))
+        try:
+            check_slug_free(slug)
+        except (ReservedName, PolicyExists) as error:
+            raise forms.ValidationError(str(error)) from error
         return slug
 
+    def clean_name(self) -> str:
+        """Reject a name that another policy has; raises ValidationError."""
+        name: str = self.cleaned_data["name"]
+        stored = ContextPolicy.objects.filter(pk=self.instance.pk).first()
+        try:
+            publish.check_name_free(name, but=stored)
+        except publish.PolicyNameTaken as error:
+            raise forms.ValidationError(str(error)) from error
+        return name
+
     def clean_pinned_kinds(self) -> list[str]:
-        """Refuse "none of them" beside other choices; raises ValidationError."""
-        return some_or_none(self.cleaned_data["pinned_kinds"], what="kinds")
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose kinds or “None of them”, not both.")
+        return some_or_none(self.cleaned_data["pinned_kinds"], refusal=refusal)
 
     def clean_skills(self) -> list[str]:
-        """Refuse "none of them" beside other choices; raises ValidationError."""
-        return some_or_none(self.cleaned_data["skills"], what="skills")
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose skills or “None of them”, not both.")
+        return some_or_none(self.cleaned_data["skills"], refusal=refusal)
 
     def clean_allowed_models(self) -> list[str]:
-        """Refuse "none of them" beside other choices; raises ValidationError."""
-        return some_or_none(self.cleaned_data["allowed_models"], what="models")
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose models or “None of them”, not both.")
+        return some_or_none(self.cleaned_data["allowed_models"], refusal=refusal)
 
     def clean_memory_providers(self) -> list[str]:
-        """Refuse "none of them" beside other choices; raises ValidationError."""
-        return some_or_none(self.cleaned_data["memory_providers"], what="providers")
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose providers or “None of them”, not both.")
+        return some_or_none(self.cleaned_data["memory_providers"], refusal=refusal)
 
     def config(
         self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the config of the chosen strategy; empty if it has none.
 
-        Strategy and config are one choice: a config of another strategy is dropped.
+        Strategy and config are one choice: the config of another strategy is dropped.
         """
         strategy = cleaned.get("strategy") if "strategy" in touched else latest.get("strategy")
         is_the_same = bool(strategy) and strategy == latest.get("strategy")
@@ -247,7 +281,7 @@ class PolicyForm(
         return {"strategy_config": config} if config or has_one else {}
 
     def say(self, problem: Problem) -> None:
-        """Put the sentence at the fields that were set, else at the first one it names."""
+        """Add the problem to the fields that were set, else to its first field."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
@@ -255,16 +289,16 @@ class PolicyForm(
             self.add_error(name if name in self.fields else None, problem.sentence)
 
     def pass_over_what_is_empty(self) -> None:
-        """Leave out that a name is missing: nobody has asked to save yet."""
+        """Ignore a missing name, because the form is not being saved."""
         for name in ("name", "slug"):
             if not self.data.get(name):
                 self.errors.pop(name, None)
 
     def show_both_changes(self, touched: set[str]) -> None:
-        """Refuse to write over a version that the person has not seen, and show both changes.
+        """Refuse to overwrite a version that the user has not seen, and show both changes.
 
-        The fields then say what a save would write: the person's where they touched them, the
-        colleague's elsewhere.
+        The fields then show what a save would store: the user's values where they were changed, the
+        other administrator's elsewhere.
         """
         newest, edited = self.newest, self.edited
         if newest is None or edited is None or newest.number == edited.number:
@@ -279,8 +313,10 @@ class PolicyForm(
         )
         self.add_error(
             None,
-            f"Version {newest.number} was saved while you were editing. Nothing of yours is lost: "
-            "see both changes below, decide, and save again.",
+            gettext(
+                "Version {number} was saved while you were editing. Your changes are not lost: "
+                "compare both below, choose, and save again."
+            ).format(number=newest.number),
         )
         untouched = {n for n in self.fields if n not in touched and n not in ("note", *OWN)}
         theirs = self.initial_of(newest)
@@ -288,23 +324,23 @@ class PolicyForm(
         self.put({"based_on": newest.number})
 
     def is_new_version(self) -> bool:
-        """Tell whether anything differs from the newest version."""
+        """Return True if anything differs from the newest version."""
         if self.newest is None:
             return True
         said = (self.newest.values, self.newest.locks)
         return said != (self.policy_values, sorted(self.policy_locks))
 
 
-# Fields that no version holds.
+# Fields of the policy, not of a version.
 OWN = ("name", "slug", "description", "retired", "based_on")
 
 
 def shown_mend(name: str, value: object) -> Any:
-    """Return a value of a mend as its field shows it."""
+    """Return a value of a suggested fix in the form of its field."""
     return None if value == UNSET else shown(name, value)
 
 
 def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:
-    """Add the config fields of the strategies that are installed now to the form."""
+    """Add the config fields of the installed strategies to the form."""
     made = {field.name: field.make() for field in config_fields()}
     return type(form.__name__, (form,), made)

@@ -1,14 +1,17 @@
-"""Groups the policy editor's fields, and says for which strategies each group is shown."""
+"""Groups the policy editor's fields, with the strategies for which each group is shown."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from django.utils.translation import gettext, gettext_lazy
+from django_stubs_ext import StrOrPromise
 
 from contextpolicy import plugins
 from contextpolicy.admin.config_fields import config_fields
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.strategies.contract import STRATEGIES
 
-# Strategies that know no marks: one counts messages, one keeps no dialogue.
+# Strategies without marks: one counts messages, one keeps no dialogue.
 WITHOUT_MARKS = frozenset({"simple", "entity_state"})
 
 WHAT_IS_SENT = (
@@ -79,7 +82,7 @@ MEMORY = (
 TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
 
 
-# What each strategy lives by: at first sight its inputs are these, at most seven.
+# The main settings of each strategy, at most seven. The editor shows them first.
 FIRST: Mapping[str, Sequence[str]] = {
     "": ("token_budget", "reserve_tokens", "input_length_limit", "system_text"),
     "simple": (
@@ -114,17 +117,25 @@ FIRST: Mapping[str, Sequence[str]] = {
     ),
 }
 MOST_FIRST = 7
-TOLD: Mapping[str, str] = {
-    "simple": "A fixed number of the newest messages, each cut to a length. Moves by one.",
-    "sliding_window": "Everything until the prompt is nearly full; then the oldest part stays out.",
-    "dynamic_summary": "The newest messages in full; a summary stands for what came before.",
-    "entity_state": "Named values are kept up to date and stand for the dialogue.",
-    "": "This policy says nothing about it: a farther policy or the default decides.",
+TOLD: Mapping[str, StrOrPromise] = {
+    "simple": gettext_lazy(
+        "Sends a fixed number of the newest messages, each cut to a maximum length."
+    ),
+    "sliding_window": gettext_lazy(
+        "Sends everything until the prompt is nearly full, then drops the oldest."
+    ),
+    "dynamic_summary": gettext_lazy(
+        "Sends the newest messages in full, and a summary of the earlier ones."
+    ),
+    "entity_state": gettext_lazy(
+        "Keeps named values up to date, and sends them instead of the dialogue."
+    ),
+    "": gettext_lazy("This policy sets no strategy: a farther policy or the default applies."),
 }
 
 
 def first_of(strategy: str) -> list[str]:
-    """Return the fields that a strategy lives by; those of a package have their config first."""
+    """Return the main settings of a strategy; for a package's strategy, its config comes first."""
     if strategy in FIRST:
         return list(FIRST[strategy])
     own = [field.name for field in config_fields() if field.strategy == strategy]
@@ -132,34 +143,34 @@ def first_of(strategy: str) -> list[str]:
 
 
 def more_of(strategy: str) -> list[tuple[str, str, list[str]]]:
-    """Return every other group: its title, a sentence, and its fields."""
+    """Return all other groups: title, sentence, fields."""
     found = []
     for title, options in groups():
-        is_config = title.startswith("Config of")
+        names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
+        is_config = any(name.startswith("config__") for name in names)
         if strategy and is_config and f"for-{strategy}" not in options.get("classes", []):
             continue
-        names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
         found.append((title, str(options.get("description", "")), names))
     return found
 
 
 def groups() -> list[tuple[str, dict[str, Any]]]:
-    """Return the fieldsets of every value a policy can set, each field with its lock."""
+    """Return the fieldsets of all values that a policy can set, each field with its lock."""
     with_marks = [name for name in plugins.strategy_names() if name not in WITHOUT_MARKS]
     return [
-        _group("What is sent", WHAT_IS_SENT),
+        _group(gettext("Prompt contents"), WHAT_IS_SENT),
         *_configs(),
-        _group("State", STATE, only_for=["entity_state"]),
-        _group("Room", ROOM),
-        _group("History", HISTORY),
-        _group("Compaction", MARKS, only_for=with_marks),
-        _group("Summary", SUMMARY, only_for=["dynamic_summary"]),
-        _group("Who decides on summaries", PEOPLE, only_for=["dynamic_summary"]),
-        _group("References", REFERENCES),
-        _group("Tools", TOOLS),
-        _group("Limits", LIMITS),
-        _group("Memory", MEMORY),
-        _group("Text", TEXT),
+        _group(gettext("State"), STATE, only_for=["entity_state"]),
+        _group(gettext("Room"), ROOM),
+        _group(gettext("History"), HISTORY),
+        _group(gettext("Compaction"), MARKS, only_for=with_marks),
+        _group(gettext("Summary"), SUMMARY, only_for=["dynamic_summary"]),
+        _group(gettext("Summary permissions"), PEOPLE, only_for=["dynamic_summary"]),
+        _group(gettext("References"), REFERENCES),
+        _group(gettext("Tools"), TOOLS),
+        _group(gettext("Limits"), LIMITS),
+        _group(gettext("Memory"), MEMORY),
+        _group(gettext("Text"), TEXT),
     ]
 
 
@@ -168,7 +179,7 @@ def _group(
 ) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {"fields": [(name, f"lock_{name}") for name in names]}
     if only_for:
-        # Read by admin_policy.js; without it every group is shown.
+        # Used by admin_policy.js; without JavaScript every group is shown.
         options["classes"] = ["by-strategy", *(f"for-{name}" for name in only_for)]
         options["description"] = _who_uses_it(only_for)
     return title, options
@@ -176,29 +187,35 @@ def _group(
 
 def _who_uses_it(names: Collection[str]) -> str:
     if len(names) == 1:
-        return f"Only with the strategy “{_named(next(iter(names)))}”."
-    others = " and ".join(f"“{_named(name)}”" for name in STRATEGIES if name not in names)
-    return f"Not with the strategies {others}."
+        name = _named(next(iter(names)))
+        return gettext("Only with the strategy “{strategy}”.").format(strategy=name)
+    others = [_named(name) for name in STRATEGIES if name not in names]
+    told = gettext("“{name}”").format(name=others[0])
+    for name in others[1:]:
+        told = gettext("{names} and “{name}”").format(names=told, name=name)
+    return gettext("Not with the strategies {names}.").format(names=told)
 
 
 def _named(strategy: str) -> str:
-    return STRATEGY_NAMES.get(strategy, strategy)
+    return str(STRATEGY_NAMES.get(strategy, strategy))
 
 
 def _configs() -> list[tuple[str, dict[str, Any]]]:
-    """Return a group for each strategy of a package that takes a config."""
+    """Return a group for each package strategy with a config."""
     found = []
     for strategy in dict.fromkeys(field.strategy for field in config_fields()):
-        plugin = plugins.installed().plugins[strategy]
+        plugin = plugins.installed().found[strategy]
         title = str(plugin.config_schema.get("title") or strategy)
         found.append(
             (
-                f"Config of {strategy}",
+                gettext("Config of {strategy}").format(strategy=strategy),
                 {
                     "fields": [f.name for f in config_fields() if f.strategy == strategy],
                     "classes": ["by-strategy", f"for-{strategy}"],
-                    "description": f"{title}, of the package {plugin.package}. Counts only "
-                    "while this strategy is chosen and is locked with it.",
+                    "description": gettext(
+                        "{title}, of the package {package}. Applies only with this strategy, "
+                        "and is locked with it."
+                    ).format(title=title, package=plugin.package),
                 },
             )
         )

@@ -1,4 +1,4 @@
-"""The policy editor as its page shows it: cards, first fields, groups, sentences and findings."""
+"""The page data of the policy editor: cards, main settings, groups, sentences and warnings."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 from django.forms import BoundField
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from contextpolicy.admin.form_words import (
     as_tuple,
@@ -26,40 +27,40 @@ from contextpolicy.resolution import Layer
 
 @dataclass(frozen=True, slots=True)
 class FindingLine:
-    """A finding as the page says it."""
+    """An error or warning as the page shows it."""
 
     finding: Finding
     sentence: SafeString
-    # What its button says; empty: there is none.
+    # The label of its fix button; empty: no button.
     mend: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One field with its lock, what holds where it is empty, and what is found of it."""
+    """One field with its lock, its effective value if empty, and its warnings."""
 
     name: str
     bound: BoundField
     lock: BoundField | None
     hint: str
-    # What the saved version has instead; empty: the same.
+    # The saved version's value if it differs, else empty.
     was: str
     is_set: bool
     is_locked: bool
     told: Sequence[FindingLine] = ()
-    # The sentences of its errors, with each field under its label.
+    # Error messages, with each field name replaced by its label.
     errors: Sequence[SafeString] = ()
 
     @property
     def must_show(self) -> bool:
-        """Tell whether it is never folded away."""
+        """Return True if the row is never collapsed."""
         return bool(self.is_set or self.is_locked or self.told or self.bound.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldGroup:
-    """A group under "More": what of it is empty, and how many of it are set further up."""
+    """A group under "More": its fields, and how many of them are set and shown above."""
 
     title: str
     description: str
@@ -70,7 +71,7 @@ class FieldGroup:
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Everything the page of one policy shows of its form."""
+    """The page data of one policy's form."""
 
     form: PolicyForm
     cards: Sequence[dict[str, Any]]
@@ -81,7 +82,7 @@ class Editor:
     more: Sequence[FieldGroup]
     told: Sequence[FindingLine]
     sentence: SafeString
-    # What the saved version has as its strategy; empty: the same.
+    # The saved version's strategy if it differs, else empty.
     strategy_was: str
     viewpoint: Viewpoint
     mended: str = ""
@@ -89,23 +90,23 @@ class Editor:
 
     @property
     def rows(self) -> list[FieldRow]:
-        """Every row of the page, whichever part it stands in."""
+        """All rows of the page, in all parts."""
         inner = (row for group in self.more for row in group.rows)
         return [*self.found, *self.first, *self.also, *inner]
 
     @property
     def is_changed(self) -> bool:
-        """Tell whether anything differs from the saved version."""
+        """Return True if anything differs from the saved version."""
         return bool(self.strategy_was) or any(row.was for row in self.rows)
 
     @property
     def errors(self) -> list[FieldRow]:
-        """The rows with an error, in the order of the page."""
+        """The rows with an error, in page order."""
         return [row for row in self.rows if row.bound.errors]
 
 
 def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
-    """Arrange a form: what a strategy lives by first, what is set next, the rest in groups."""
+    """Arrange a form: main settings first, then other fields that are set, then the groups."""
     values = dict(form.policy_values if form.is_bound else form_values(form))
     locks = form.policy_locks if form.is_bound else form_locks(form)
     strategy = str(values.get("strategy", ""))
@@ -133,7 +134,7 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
     ]
     wrong = next((rows[name] for name in (*found, *first, *also) if rows[name].bound.errors), None)
     if wrong is not None and not form.is_look:
-        # The page opens where something has to be done.
+        # The page scrolls to the first field that needs attention.
         wrong.bound.field.widget.attrs["autofocus"] = True
     return Editor(
         form=form,
@@ -152,25 +153,25 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
 
 
 def form_values(form: PolicyForm) -> dict[str, Any]:
-    """Return what a form says that nobody sent yet: the newest version, or a start."""
+    """Return the values of a form before it is submitted: the newest version, or a start."""
     return dict(form.start_values or form.stored)
 
 
 def form_locks(form: PolicyForm) -> list[str]:
-    """Return the locks of a form that nobody sent yet."""
+    """Return the locks of a form before it is submitted."""
     return list(form.newest.locks) if form.newest else list(form.start_locks)
 
 
 def cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
-    """Return the strategies as cards; the one of no strategy stands last."""
+    """Return the strategies as cards; the card without a strategy comes last."""
     offered = [*strategies()]
     if strategy not in dict(offered):
-        offered.append((strategy, f"{strategy} (not installed)"))
+        offered.append((strategy, gettext("{strategy} (not installed)").format(strategy=strategy)))
     told = [
         {
             "value": value,
-            "name": str(name) if value else "Leave it open",
-            "text": TOLD.get(value, "A strategy of a package."),
+            "name": str(name) if value else gettext("Not set"),
+            "text": TOLD.get(value, gettext("A strategy of a package.")),
             "checked": value == strategy,
         }
         for value, name in offered
@@ -181,13 +182,13 @@ def cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
 def held(
     form: PolicyForm, values: dict[str, Any], locks: Collection[str], viewpoint: Viewpoint
 ) -> Effective | None:
-    """Return what would hold at a viewpoint; None while a value cannot be read."""
+    """Return the effective values at a viewpoint; None while a value cannot be parsed."""
     if read_whole(values) is None:
         return None
     newest = form.newest
     number = newest.number if newest else 1
     slug = form.instance.slug or "(new)"
-    name = form.instance.name or "this policy"
+    name = form.instance.name or gettext("this policy")
     return effective(
         Layer(viewpoint.level, slug, name, number, values, frozenset(locks)), viewpoint
     )
@@ -201,7 +202,7 @@ def row_of(
     told: Iterable[FindingLine],
     holds: Effective | None,
 ) -> FieldRow:
-    """Return one field as the page shows it."""
+    """Return the row of one field."""
     lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
     is_set = name in values or (name.startswith("config__") and bool(form[name].value()))
     return FieldRow(
@@ -213,41 +214,53 @@ def row_of(
         is_set=is_set,
         is_locked=name in locks,
         errors=[linked(form, str(error)) for error in form.errors.get(name, ())],
-        # Errors stand at their field already.
+        # Errors are already shown at their field.
         told=[t for t in told if t.finding.field == name and t.finding.level != "error"],
     )
 
 
 def hint_of(form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None) -> str:
-    """Say what holds in an empty field and why; in a set one only if something else does."""
+    """Describe the effective value and its source for an empty field, or for an overridden one."""
     if holds is None or name not in holds.sources:
         return ""
     value = in_words(form, name, getattr(holds.values, name))
     is_ours = holds.sources[name][1] == (form.instance.slug or "(new)")
     if not is_set:
         return f"{value} · {holds.source_of(name)}"
-    return "" if is_ours else f"Not in effect here: {value} · {holds.source_of(name)}"
+    if is_ours:
+        return ""
+    return gettext("Not in effect here: {value} · {source}").format(
+        value=value, source=holds.source_of(name)
+    )
 
 
 def matches(row: FieldRow, search: str) -> bool:
-    """Tell whether every word of a search is in a field's name, label or help."""
+    """Return True if every search word is in a field's name, label or help text."""
     text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
     return all(word in text for word in search.lower().split())
 
 
 def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
-    """Return a finding with links to its fields and the words of its button."""
+    """Return a warning with links to its fields and the label of its button."""
     changes = [
-        f"empty “{label_of(form, name)}”"
-        if value == UNSET
-        else f"set “{label_of(form, name)}” to {in_words(form, name, as_tuple(value))}"
+        change_of(form, name, value)
         for name, value in finding.mend.items()
         if value != UNSET or name in form.policy_values or not form.is_bound
     ]
-    words = " and ".join(changes)
+    words = changes[0] if changes else ""
+    for change in changes[1:]:
+        words = gettext("{changes} and {change}").format(changes=words, change=change)
     return FindingLine(
         finding=finding,
         sentence=linked(form, finding.sentence),
         mend=f"{words[:1].upper()}{words[1:]}",
         key=f"{finding.code}:{finding.field}",
     )
+
+
+def change_of(form: PolicyForm, name: str, value: object) -> str:
+    """Describe the effect of a suggested fix on a field."""
+    if value == UNSET:
+        return gettext("empty “{field}”").format(field=label_of(form, name))
+    words = in_words(form, name, as_tuple(value))
+    return gettext("set “{field}” to {value}").format(field=label_of(form, name), value=words)

@@ -1,5 +1,6 @@
-"""The administration's front door: the product's own sign-in, and the menu by what people do."""
+"""The admin site: the product's own sign-in, and a menu grouped by task."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -13,41 +14,52 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
+from django_stubs_ext import StrOrPromise
 
 from contextpolicy.ledger import record
 
-# The menu: each group's models by class name, under the words that people use.
-MENU = {
-    "Govern": {
-        "ContextPolicy": "Policies",
-        "PolicyAssignment": "Assignments",
-        "BlastRadius": "Blast radius",
-        "Evaluation": "Evaluations",
-        "Skill": "Skills",
-        "Team": "Teams",
-        "LegalHold": "Legal holds",
-        "RetentionRun": "Retention",
+# The titles of the groups, by a name that is the same in all languages.
+TITLES = {
+    "govern": gettext_lazy("Govern"),
+    "check": gettext_lazy("Check"),
+    "run": gettext_lazy("Run"),
+    "people": gettext_lazy("People"),
+    "more": gettext_lazy("More"),
+}
+# The menu: model class names of each group, in the order shown.
+MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
+    "govern": {
+        "ContextPolicy": gettext_lazy("Policies"),
+        "PolicyAssignment": gettext_lazy("Assignments"),
+        "BlastRadius": gettext_lazy("Blast radius"),
+        "Evaluation": gettext_lazy("Evaluations"),
+        "Skill": gettext_lazy("Skills"),
+        "Team": gettext_lazy("Teams"),
+        "LegalHold": gettext_lazy("Legal holds"),
+        "KeptText": gettext_lazy("Kept texts"),
+        "RetentionRun": gettext_lazy("Retention"),
     },
-    "Check": {
-        "DailyCount": "Dashboard",
-        "AuditEvent": "Audit ledger",
-        "EffectivePolicy": "Effective policies",
-        "Compaction": "Compactions",
-        "Receipt": "Receipts",
-        "Turn": "Turns",
+    "check": {
+        "DailyCount": gettext_lazy("Dashboard"),
+        "AuditEvent": gettext_lazy("Audit ledger"),
+        "EffectivePolicy": gettext_lazy("Effective policies"),
+        "Compaction": gettext_lazy("Compactions"),
+        "Receipt": gettext_lazy("Receipts"),
+        "Turn": gettext_lazy("Turns"),
     },
-    "Run": {"ProviderAccount": "Providers", "ModelSpec": "Models"},
-    "People": {"User": "People and roles", "Group": "Groups"},
+    "run": {"ProviderAccount": gettext_lazy("Providers"), "ModelSpec": gettext_lazy("Models")},
+    "people": {"User": gettext_lazy("People and roles"), "Group": gettext_lazy("Groups")},
 }
 
 
 class PalimpsestAdminSite(admin.AdminSite):
-    """Django's admin behind the product's sign-in, so that its throttle stands at every door."""
+    """Django's admin with the product's sign-in page, so that its throttle always applies."""
 
     site_header = "Palimpsest"
-    site_title = "Palimpsest administration"
-    index_title = "Administration"
+    site_title = gettext_lazy("Palimpsest administration")
+    index_title = gettext_lazy("Administration")
     enable_nav_sidebar = True
 
     @method_decorator(never_cache)
@@ -55,9 +67,9 @@ class PalimpsestAdminSite(admin.AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Send people to the product's sign-in.
+        """Redirect to the product's sign-in page.
 
-        Raises PermissionDenied for those who are signed in without a role.
+        Raises PermissionDenied for signed-in users without a role.
         """
         if request.user.is_authenticated:
             raise PermissionDenied
@@ -77,38 +89,38 @@ class PalimpsestAdminSite(admin.AdminSite):
     def password_change(  # type: ignore[override]  # the same
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Send people to the product's page for their password, with its throttle and record."""
+        """Redirect to the product's password page, which is throttled and audited."""
         return HttpResponseRedirect(reverse("password-change"))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Return the menu, grouped by what people come to do.
+        """Return the menu, grouped by task.
 
-        Models that are not in it stand last.
+        Models that are not in it come last.
         """
         apps = super().get_app_list(request, app_label)
         if app_label is not None:
             return apps
         models = {model["object_name"]: model for app in apps for model in app["models"]}
         groups = [
-            (title, [{**models.pop(key), "name": words[key]} for key in words if key in models])
-            for title, words in MENU.items()
+            (group, [{**models.pop(key), "name": words[key]} for key in words if key in models])
+            for group, words in MENU.items()
         ]
-        groups.append(("More", list(models.values())))
+        groups.append(("more", list(models.values())))
         return [
             {
-                "name": title,
-                "app_label": title.lower(),
+                "name": TITLES[group],
+                "app_label": group,
                 "app_url": reverse("admin:index"),
                 "has_module_perms": True,
                 "models": members,
             }
-            for title, members in groups
+            for group, members in groups
             if members
         ]
 
 
 def actor_of(request: HttpRequest) -> str:
-    """Name the person behind a request as the ledger does."""
+    """Return the signed-in user's actor name in the ledger."""
     return f"user:{request.user.pk}"
 
 

@@ -5,19 +5,20 @@ from decimal import Decimal
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext
 
 from contextpolicy.admin.written import BUILT_IN, NONE
 from contextpolicy.engine.policy import PolicyValues
 
 YES_OR_NO = {True: "yes", False: "no"}
-# The form's word for an explicit empty text, which overrides a farther policy's.
+# The form's notation for an explicitly empty text, which overrides a farther policy's.
 NO_TEXT = "(none)"
 
 SHARES = frozenset({"prepare_at", "compact_at", "compact_to", "reference_share"})
 TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
-# Fields of several choices that can be none of them, which is not the same as unset.
+# Multiple-choice fields that can be set to "none", which differs from unset.
 SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "memory_providers"})
-# Fields whose 0 in the form means "none": unlike an empty field it overrides a farther policy.
+# Fields whose 0 means "none" in the form. Unlike an empty field, it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
     item.name
     for item in fields_of(PolicyValues)
@@ -27,12 +28,12 @@ NONE_IS_ZERO = frozenset(
 
 
 def is_empty(value: object) -> bool:
-    """Tell whether a field says nothing; 0 and an explicit "none" say something."""
+    """Return True if a field is unset; 0 and an explicit "none" are set."""
     return value is None or value in ("", [])
 
 
 def meant(name: str, value: Any) -> Any:
-    """Return a form's value as policies store it."""
+    """Convert a form value to the stored value."""
     if name in SHARES:
         return float(Decimal(value) / 100)
     if name in NONE_IS_ZERO and value == 0:
@@ -47,7 +48,7 @@ def meant(name: str, value: Any) -> Any:
 
 
 def shown(name: str, value: Any) -> Any:
-    """Return a stored value as the form shows it."""
+    """Convert a stored value to the form value."""
     if name in SHARES:
         return f"{(Decimal(str(value)) * 100).normalize():f}"
     if name in NONE_IS_ZERO and value is None:
@@ -66,12 +67,12 @@ def shown(name: str, value: Any) -> Any:
 
 
 def default_words(field: forms.Field, value: Any) -> str:
-    """Say, in the words of the field, what holds when nothing is set."""
+    """Describe the default value in the words of the field."""
     if isinstance(field, forms.MultipleChoiceField):
-        return "all" if value is None else "none"
+        return gettext("all") if value is None else gettext("none")
     if isinstance(field, forms.ChoiceField):
         said = str(dict(field.widget.choices).get(value, value))
         return f"{said[:1].lower()}{said[1:]}"
     if value in ({}, NO_TEXT):
-        return "none"
-    return f"“{value}”"
+        return gettext("none")
+    return gettext("“{value}”").format(value=value)

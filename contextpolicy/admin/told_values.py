@@ -1,18 +1,19 @@
-"""Writes stored values, and the differences of versions, as texts for people."""
+"""Formats stored values, and the differences between versions, as texts."""
 
 import json
 from typing import Any
 
-from contextpolicy.admin.stored_values import YES_OR_NO
+from django.utils.translation import gettext
+
 from contextpolicy.admin.written import BUILT_IN, rules_text, schema_text
 from contextpolicy.models import PolicyVersion
 
-# Lists of what may be used: without one, anything may.
+# Allow-lists: if unset, everything is allowed.
 ANY_WITHOUT_A_LIST = frozenset({"allowed_models", "memory_providers"})
 
 
 def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
-    """List what a version changed: the field with its value before and after, locks included."""
+    """List the changes of a version: field, old value and new value, locks included."""
     before = told_values(older) if older else {}
     after = told_values(newer)
     return [
@@ -23,15 +24,20 @@ def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[
 
 
 def told_values(version: PolicyVersion) -> dict[str, str]:
-    """Return the values of a version as texts, a lock in words."""
+    """Return the values of a version as texts, with locks in words."""
     return {
-        name: f"{told_value(name, value)}{', locked' if name in version.locks else ''}"
+        name: with_lock(told_value(name, value), is_locked=name in version.locks)
         for name, value in version.values.items()
     }
 
 
+def with_lock(value: str, *, is_locked: bool) -> str:
+    """Add the lock to the text of a value."""
+    return gettext("{value}, locked").format(value=value) if is_locked else value
+
+
 def told_value(name: str, value: Any) -> str:
-    """Write a stored value as a text; structured ones as the form writes them."""
+    """Format a stored value as a text; structured values as in the form."""
     if name == "tool_output_rules":
         return rules_text(value)
     if name == "state_schema":
@@ -39,11 +45,11 @@ def told_value(name: str, value: Any) -> str:
     if name == "summary_sections":
         return ", ".join(value) or BUILT_IN
     if value is None and name in ANY_WITHOUT_A_LIST:
-        return "any"
+        return gettext("any")
     if value is None or value == []:
-        return "none"
+        return gettext("none")
     if isinstance(value, bool):
-        return YES_OR_NO[value]
+        return gettext("yes") if value else gettext("no")
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -1,4 +1,4 @@
-"""The place from which a policy is looked at: by itself, or with those of a group or person."""
+"""The viewpoint of a policy preview: alone, or with the policies of a group or person."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import Group, User
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.budget import PolicyImpossible
@@ -23,60 +24,76 @@ from contextpolicy.resolution import (
 )
 
 LEVELS = {
-    "instance": "everybody",
-    "group": "group",
-    "user": "person",
-    "agent": "agent",
-    "chat": "chat",
+    "instance": gettext_lazy("everybody"),
+    "group": gettext_lazy("group"),
+    "user": gettext_lazy("person"),
+    "agent": gettext_lazy("agent"),
+    "chat": gettext_lazy("chat"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Viewpoint:
-    """The other policies that count there, the level that this one would have, and a model."""
+    """The other policies that apply there, the level of this policy, and a model."""
 
     layers: Sequence[Layer] = ()
     level: str = "instance"
     model_window: int | None = None
-    told: str = "this policy alone"
+    told: str = ""
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The values that would hold, with the source of each, and the names of the policies."""
+    """The effective values, the source of each, and the names of the policies."""
 
     values: PolicyValues
     sources: Mapping[str, Source]
     names: Mapping[tuple[str, str], str]
 
     def source_of(self, name: str) -> str:
-        """Say where a value comes from."""
+        """Describe the source of a value."""
         level, slug, version, locked = self.sources[name]
         if level == "setting":
-            return "setting of the server"
+            return gettext("server setting")
         if level == "default":
             if name == "reserve_tokens" and self.values.reserve_tokens == quarter(
                 self.values.token_budget
             ):
-                return "a quarter of the token budget"
-            return f"default of “{STRATEGY_NAMES.get(self.values.strategy, self.values.strategy)}”"
+                return gettext("a quarter of the token budget")
+            strategy = STRATEGY_NAMES.get(self.values.strategy, self.values.strategy)
+            return gettext("default of “{strategy}”").format(strategy=strategy)
         told = f"{LEVELS.get(level, level)} · {self.names.get((level, slug), slug)} v{version}"
-        return f"{told}, locked" if locked else told
+        return gettext("{value}, locked").format(value=told) if locked else told
 
 
 class ViewpointForm(forms.Form):
-    """Asks from where the empty fields are looked at; everything empty: the policy alone."""
+    """Selects the viewpoint for empty fields; all empty: the policy alone."""
 
     prefix = "seen"
     group = forms.ModelChoiceField(
-        Group.objects.order_by("name"), required=False, empty_label="no group"
+        Group.objects.order_by("name"),
+        label=gettext_lazy("Group"),
+        required=False,
+        empty_label=gettext_lazy("no group"),
     )
     person = forms.CharField(
-        max_length=150, required=False, help_text="The name with which they sign in."
+        label=gettext_lazy("Person"),
+        max_length=150,
+        required=False,
+        help_text=gettext_lazy("The user name for sign-in."),
     )
-    chat = forms.UUIDField(required=False, help_text="The id of one of this person's chats.")
+    chat = forms.UUIDField(
+        label=gettext_lazy("Chat"),
+        required=False,
+        help_text=gettext_lazy("The id of one of this person's chats."),
+    )
     model = forms.ModelChoiceField(
-        ModelSpec.objects.all(), required=False, to_field_name="slug", empty_label="any model"
+        ModelSpec.objects.all(),
+        label=gettext_lazy("Model"),
+        required=False,
+        to_field_name="slug",
+        empty_label=gettext_lazy("any model"),
     )
 
     def clean_person(self) -> User | None:
@@ -84,29 +101,37 @@ class ViewpointForm(forms.Form):
         name = self.cleaned_data["person"]
         person = User.objects.filter(username=name).first() if name else None
         if name and person is None:
-            raise forms.ValidationError("There is nobody with this user name.")
+            raise forms.ValidationError(gettext("No person has this user name."))
         return person
 
     def viewpoint(self) -> Viewpoint:
-        """Return what is asked for; what cannot be read is left out."""
+        """Return the selected viewpoint; invalid fields are ignored."""
         given = self.cleaned_data if self.is_valid() else {}
         person, group, model = given.get("person"), given.get("group"), given.get("model")
         window = model.window if model else None
-        told = [f"with {model}"] if model else []
         if person is not None:
             chat = given.get("chat")
             layers = layers_for(user_id=person.pk, chat_id=chat)
-            told = ["in one chat", *told] if chat else told
+            if chat and model:
+                told = gettext("{person} in one chat with {model}")
+            elif chat:
+                told = gettext("{person} in one chat")
+            else:
+                told = gettext("{person} with {model}") if model else "{person}"
             level = "chat" if chat else "user"
-            return Viewpoint(layers, level, window, " ".join([f"{person}", *told]))
+            return Viewpoint(layers, level, window, told.format(person=person, model=model))
         if group is not None:
             layers = layers_of_group(group.pk)
-            return Viewpoint(layers, "group", window, " ".join([f"group {group}", *told]))
-        return Viewpoint((), "instance", window, " ".join(["this policy alone", *told]))
+            told = gettext("group {group} with {model}") if model else gettext("group {group}")
+            return Viewpoint(layers, "group", window, told.format(group=group, model=model))
+        if model:
+            told = gettext("this policy alone with {model}").format(model=model)
+            return Viewpoint((), "instance", window, told)
+        return Viewpoint((), "instance", told=gettext("this policy alone"), is_alone=True)
 
 
 def server_settings() -> dict[str, object]:
-    """Return what holds under strategy `simple` where no policy sets it."""
+    """Return the values that apply under strategy `simple` if no policy sets them."""
     return {
         "window_size": settings.HISTORY_WINDOW,
         "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
@@ -114,9 +139,9 @@ def server_settings() -> dict[str, object]:
 
 
 def effective(ours: Layer, viewpoint: Viewpoint) -> Effective:
-    """Merge a policy as it is written with the others of a viewpoint.
+    """Merge a policy with the other policies of a viewpoint.
 
-    Where it is assigned there it stays in its place, else it comes in at the viewpoint's level.
+    If it is assigned there, it keeps its position; else it is inserted at the viewpoint's level.
     """
     is_there = any(layer.slug == ours.slug for layer in viewpoint.layers)
     layers = [
@@ -128,7 +153,8 @@ def effective(ours: Layer, viewpoint: Viewpoint) -> Effective:
     layers += [] if is_there else [ours]
     layers.sort(key=lambda layer: FAR_TO_NEAR.index(layer.level))
     values, sources = merge(layers, defaults=server_settings())
-    # Where they cannot work the findings say so, and the fields what the policies ask for.
+    # For an impossible combination, the warnings explain it and the fields show the policies'
+    # values.
     with suppress(PolicyImpossible):
         values, _ = made_to_work(values, model_window=viewpoint.model_window)
     return Effective(values, sources, {(each.level, each.slug): each.name for each in layers})

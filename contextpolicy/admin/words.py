@@ -1,48 +1,54 @@
-"""Names what policies can say, in the words of the administration's pages."""
+"""Display names of policy fields and values on the admin pages."""
+
+from django.utils.translation import gettext_lazy
 
 STRATEGY_NAMES = {
-    "simple": "Newest messages, counted",
-    "sliding_window": "Newest messages, as many as fit",
-    "dynamic_summary": "Newest messages and a summary of the rest",
-    "entity_state": "A state instead of the dialogue",
+    "simple": gettext_lazy("Newest messages, counted"),
+    "sliding_window": gettext_lazy("Newest messages, as many as fit"),
+    "dynamic_summary": gettext_lazy("Newest messages and a summary of the rest"),
+    "entity_state": gettext_lazy("A state instead of the dialogue"),
 }
 LAYOUTS = {
-    "multi_turn": "Each message in its own role",
-    "A": "A: history as text and the question in one message",
-    "B": "B: history as text in a message before the question",
-    "C": "C: as A, with both system texts",
+    "multi_turn": gettext_lazy("Each message in its own role"),
+    "A": gettext_lazy("A: history as text and the question in one message"),
+    "B": gettext_lazy("B: history as text in a separate message before the question"),
+    "C": gettext_lazy("C: as A, with both system texts"),
 }
 CHAT_SYSTEMS = {
-    "layout": "As the layout does: A replaces the policy's text by it, the others append it",
-    "append": "It stands behind the policy's text",
-    "replace": "It stands in place of the policy's text",
-    "ignore": "It is not sent",
+    "layout": gettext_lazy(
+        "Depends on the layout: A replaces the policy's text, the others append to it"
+    ),
+    "append": gettext_lazy("Follows the policy's text"),
+    "replace": gettext_lazy("Replaces the policy's text"),
+    "ignore": gettext_lazy("Not sent"),
 }
 RIGHTS = {
-    "owner": "The chat's owner",
-    "admins": "Policy administrators",
-    "nobody": "Nobody",
+    "owner": gettext_lazy("The chat's owner"),
+    "admins": gettext_lazy("Policy administrators"),
+    "nobody": gettext_lazy("Nobody"),
 }
 REFERENCE_SCOPES = {
-    "chat": "What left this chat's prompt",
-    "folder": "Chats of the same folder; without a folder, the person's chats in no folder",
-    "person": "All chats of the person",
+    "chat": gettext_lazy("Messages of this chat that its prompt leaves out"),
+    "folder": gettext_lazy(
+        "Chats of the same folder; without a folder, the person's chats in no folder"
+    ),
+    "person": gettext_lazy("All chats of the person"),
 }
 UNMANAGED = {
-    "none": "None",
-    "keys": "Those of keys that are set so",
-    "asked": "Those of such keys, and those that ask for it",
-    "all": "All",
+    "none": gettext_lazy("None"),
+    "keys": gettext_lazy("Requests of API keys with this setting"),
+    "asked": gettext_lazy("Requests of such keys, and requests that ask for it"),
+    "all": gettext_lazy("All"),
 }
 APPROVALS = {
-    "nobody": "Nobody: it is used when it is ready",
-    "owner": "The chat's owner",
-    "admins": "A policy administrator",
+    "nobody": gettext_lazy("No one: used when it is ready"),
+    "owner": gettext_lazy("The chat's owner"),
+    "admins": gettext_lazy("A policy administrator"),
 }
 KIND_NAMES = {
-    "url": "Addresses (URLs)",
-    "date": "Dates and times",
-    "identifier": "Identifiers, paths and e-mail addresses",
-    "number": "Numbers",
-    "name": "Names",
+    "url": gettext_lazy("Addresses (URLs)"),
+    "date": gettext_lazy("Dates and times"),
+    "identifier": gettext_lazy("Identifiers, paths and e-mail addresses"),
+    "number": gettext_lazy("Numbers"),
+    "name": gettext_lazy("Names"),
 }

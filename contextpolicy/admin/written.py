@@ -1,6 +1,6 @@
-"""Writes structured values as lines that people edit: rules for tools, the form of a state.
+"""Converts structured values to lines that people edit, and back: rules for tools, state schemas.
 
-A value that was written is read back exactly; a line that cannot be read is refused by its number.
+Written values are read back exactly. A line that cannot be parsed is rejected by its number.
 """
 
 import json
@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext
+
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 
-# An explicit "nothing": unlike an empty field it overrides a farther policy.
+# An explicit "nothing". Unlike an empty field, it overrides a farther policy.
 NONE = "none"
-# The form's word for what the product does by itself: it overrides a farther policy, too.
+# The form's notation for the built-in value. It also overrides a farther policy.
 BUILT_IN = "(built in)"
 NO_RULE = "no rule"
 RULE_WORDS = {"limit": "limit", "keep_newest": "keep newest"}
@@ -33,13 +35,13 @@ _FACT = re.compile(r"(?P<name>[^():]+?)\s*(?:\((?P<kind>[^()]*)\))?\s*(?::\s*(?P
 
 
 class LinesRefused(ValueError):
-    """Lines that cannot be read; the sentence names the line and what would do."""
+    """Lines that cannot be parsed; the message names the line and a valid form."""
 
     code = "lines_refused"
 
 
 def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
-    """Write rules for tools as lines, one for each tool."""
+    """Write rules for tools as lines, one per tool."""
     lines = []
     for tool, rule in rules.items():
         said = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
@@ -48,19 +50,23 @@ def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def rules_from(text: str) -> dict[str, dict[str, int]]:
-    """Read rules from their lines. Raises LinesRefused."""
+    """Parse rules from their lines. Raises LinesRefused."""
     found: dict[str, dict[str, int]] = {}
     lines: dict[str, int] = {}
     for number, line in _lines(text):
         tool, colon, said = (piece.strip() for piece in line.rpartition(":"))
         if not colon or not tool:
             raise LinesRefused(
-                f"Line {number} is no rule. Write a tool's name (or * for all others), a colon and "
-                f"its rule, such as “{RULE_EXAMPLE}”."
+                gettext(
+                    "Line {number} is not a rule. Write a tool's name (or * for all others), a "
+                    "colon and its rule, such as “{example}”."
+                ).format(number=number, example=RULE_EXAMPLE)
             )
         if tool in found:
             raise LinesRefused(
-                f"Lines {lines[tool]} and {number} are both about {tool}. Put them into one."
+                gettext("Lines {first} and {second} are both about {tool}. Combine them.").format(
+                    first=lines[tool], second=number, tool=tool
+                )
             )
         found[tool], lines[tool] = _rule(said, number), number
     return found
@@ -72,12 +78,12 @@ def headings_text(headings: Sequence[str]) -> str:
 
 
 def headings_from(text: str) -> list[str]:
-    """Read headings from their lines; `BUILT_IN` alone stands for those of the product."""
+    """Parse headings from their lines; `BUILT_IN` alone means the built-in ones."""
     return [line for _, line in _lines(text)]
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Write a state's schema as lines, one for each value; as JSON if lines cannot express it."""
+    """Write a state's schema as lines, one per value; as JSON if lines cannot express it."""
     if not schema:
         return NONE
     properties = schema.get("properties")
@@ -92,7 +98,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def schema_from(text: str) -> dict[str, Any]:
-    """Read a state's schema from its lines or from JSON. Raises LinesRefused."""
+    """Parse a state's schema from its lines or from JSON. Raises LinesRefused."""
     if text.strip() == NONE:
         return {}
     schema = _schema_read(text)
@@ -125,12 +131,16 @@ def _rule(said: str, number: int) -> dict[str, int]:
         match = _PIECE.fullmatch(piece.strip())
         if match is None:
             raise LinesRefused(
-                f"Line {number}: “{piece.strip()}” is no rule. Write “limit” with a number of "
-                "characters, “keep newest” with a number of results, or both with a comma between."
+                gettext(
+                    "Line {number}: “{rule}” is not a rule. Write “limit” with a number of "
+                    "characters, “keep newest” with a number of results, or both separated by a "
+                    "comma."
+                ).format(number=number, rule=piece.strip())
             )
         name = names[match[1].lower()]
         if name in rule:
-            raise LinesRefused(f"Line {number} says “{match[1]}” twice. Say it once.")
+            sentence = gettext("Line {number} has “{word}” twice. Remove one.")
+            raise LinesRefused(sentence.format(number=number, word=match[1]))
         rule[name] = int(match[2])
     return rule
 
@@ -151,12 +161,15 @@ def _schema_of_lines(text: str) -> dict[str, Any]:
         match = _FACT.fullmatch(line)
         if match is None:
             raise LinesRefused(
-                f"Line {number} is no value of a state. Write a name, its kind in brackets and "
-                f"what it means, such as “{STATE_EXAMPLE}”."
+                gettext(
+                    "Line {number} is not a value of a state. Write a name, its kind in brackets "
+                    "and its meaning, such as “{example}”."
+                ).format(number=number, example=STATE_EXAMPLE)
             )
         name = match["name"].strip()
         if name in properties:
-            raise LinesRefused(f"Line {number}: there is a value {name} already. Rename one.")
+            sentence = gettext("Line {number}: the value {name} already exists. Rename one.")
+            raise LinesRefused(sentence.format(number=number, name=name))
         properties[name] = _fact(match["kind"], number)
         if match["told"]:
             properties[name]["description"] = match["told"].strip()
@@ -172,12 +185,14 @@ def _fact(kind: str | None, number: int) -> dict[str, Any]:
     elif wanted.lower() in KINDS:
         return dict(KINDS[wanted.lower()])
     raise LinesRefused(
-        f"Line {number}: “{wanted}” is no kind of value. Use {', '.join(KINDS)}, or "
-        f"“{ONE_OF}” with the choices and commas between."
+        gettext(
+            "Line {number}: “{kind}” is not a kind of value. Use {kinds}, or “{one_of}” with "
+            "choices separated by commas."
+        ).format(number=number, kind=wanted, kinds=", ".join(KINDS), one_of=ONE_OF)
     )
 
 
-# A NUL in JSON; a backslash before its own stands for a backslash.
+# An escaped NUL in JSON; an escaped backslash before it is not part of it.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -186,14 +201,15 @@ def _json_object(text: str) -> dict[str, Any]:
         found = json.loads(text, parse_constant=_refuse_constant)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
-        raise LinesRefused(f"Line {error.lineno} is no JSON: {error.msg}.") from error
+        sentence = gettext("Line {number} is not valid JSON: {reason}.")
+        raise LinesRefused(sentence.format(number=error.lineno, reason=error.msg)) from error
     except (ValueError, RecursionError) as error:
         raise LinesRefused(
-            "The JSON holds something that cannot be stored. Write plain text and numbers."
+            gettext("The JSON has a value that cannot be stored. Use plain text and numbers.")
         ) from error
     if _NUL.search(json.dumps(found)):
-        raise LinesRefused("The JSON holds a NUL character. Remove it.")
-    # A text that begins with a brace is an object or no JSON.
+        raise LinesRefused(gettext("The JSON contains a NUL character. Remove it."))
+    # A text that begins with a brace is an object or invalid JSON.
     return dict(found)
 
 

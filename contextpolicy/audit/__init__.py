@@ -1,1 +1,1 @@
-"""The ledger for people who audit: one search line, sentences, and exports that can be verified."""
+"""The audit log for auditors: a search line, sentences, and exports that can be verified."""

@@ -1,7 +1,7 @@
-"""Writes the ledger as files: JSON Lines to verify, CSV to read. Nothing is ever cut off.
+"""Exports the audit log: JSON Lines for verification, CSV for reading. Nothing is truncated.
 
-Rows come chain by chain in their order, so a row that commits late is not passed over. A line of
-JSON is exactly what the row's hash is made of; the last line counts what came before.
+Rows are in the order of their chains, so a row that commits late is included. A JSON line is
+exactly the text that the row's hash is computed from. The last line has the counts.
 """
 
 import csv
@@ -24,19 +24,19 @@ from contextpolicy.models import AuditEvent
 Form = Literal["jsonl", "csv"]
 FORMS: dict[Form, str] = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 PAGE = 1000
-# So many rows that fit a search are sorted anew for each page; of more the whole ledger is walked.
+# Up to this many matching rows are sorted for each page; for more, the whole ledger is scanned.
 MOST_SORTED = 5 * PAGE
 COLUMNS = ("scope", "seq", "at", "type", "actor", "chat_id", "turn_id", "data", "hash")
-# A cell that begins so is a formula for a spreadsheet.
+# Spreadsheets treat cells that begin with these characters as formulas.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @dataclass(slots=True)
 class ExportUnderWay:
-    """One export while it is written: what it is of, and what it has said so far.
+    """A running export: its search, and its progress.
 
-    `walks`: it reads the ledger stretch by stretch in the order of its chains, and keeps of each
-    what fits. A database that looks for what fits first sorts all of it for each page.
+    `walks`: it scans the ledger in chain order and filters the rows. Otherwise the database filters
+    first, and then sorts all matching rows for each page.
     """
 
     search: LedgerSearch
@@ -51,7 +51,7 @@ class ExportUnderWay:
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def next_piece(self) -> bytes | None:
-        """Return a thousand rows or fewer as bytes, also none; None after the last."""
+        """Return up to a thousand rows as bytes, possibly empty; None after the last."""
         scope, seq = self.place
         beyond = Q(scope=scope, seq__gt=seq) | Q(scope__gt=scope)
         rows = AuditEvent.objects.order_by("scope", "seq")
@@ -74,7 +74,7 @@ class ExportUnderWay:
         return self.said("".join(self.written(event) for event in found))
 
     def said(self, text: str) -> bytes:
-        """Return a text as bytes that count for the file's hash."""
+        """Return a text as bytes and add them to the file's hash."""
         piece = text.encode()
         self.digest.update(piece)
         return piece
@@ -99,11 +99,12 @@ class ExportUnderWay:
         return row_of(cells)
 
     def head(self) -> bytes:
-        """Return what stands before the rows."""
-        return self.said(row_of(COLUMNS)) if self.form == "csv" else b""
+        """Return the text before the rows."""
+        # Without a byte order mark Excel does not read the file as UTF-8.
+        return self.said("\ufeff" + row_of(COLUMNS)) if self.form == "csv" else b""
 
     def foot(self, *, checkpoint: str) -> bytes:
-        """Return what stands behind the rows of JSON Lines: the counts and the last checkpoint."""
+        """Return the text after the rows of JSON Lines: the counts and the last checkpoint."""
         if self.form == "csv":
             return b""
         told = {
@@ -118,7 +119,7 @@ class ExportUnderWay:
 
 
 def begin(*, search: LedgerSearch, form: Form, actor: str, now: datetime) -> ExportUnderWay:
-    """Record that an export begins, and return it."""
+    """Record the start of an export, and return it."""
     export = ExportUnderWay(search, form, actor, walks=finds_much(search))
     data = {"export": export.key, "form": form, "search": search.text}
     with transaction.atomic():
@@ -127,7 +128,7 @@ def begin(*, search: LedgerSearch, form: Form, actor: str, now: datetime) -> Exp
 
 
 def finds_much(search: LedgerSearch) -> bool:
-    """Tell whether a search leaves something out and still finds more than `MOST_SORTED` rows."""
+    """Return True if a search filters rows and still matches more than `MOST_SORTED`."""
     if not search.terms:
         return False
     found = AuditEvent.objects.filter(search.condition)[: MOST_SORTED + 1]
@@ -135,7 +136,7 @@ def finds_much(search: LedgerSearch) -> bool:
 
 
 def end(export: ExportUnderWay, *, now: datetime) -> None:
-    """Record what an export held when its last row was written."""
+    """Record the content of an export after its last row."""
     data = {
         "export": export.key,
         "form": export.form,
@@ -148,7 +149,7 @@ def end(export: ExportUnderWay, *, now: datetime) -> None:
 
 
 def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
-    """Yield an export piece by piece; a piece may be empty."""
+    """Yield an export in pieces; a piece may be empty."""
     if head := export.head():
         yield head
     while (piece := export.next_piece()) is not None:
@@ -158,12 +159,12 @@ def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
 
 
 def row_of(cells: tuple[object, ...]) -> str:
-    """Write cells as a line of CSV in which no cell is a formula."""
+    """Write cells as a line of CSV without formulas."""
     held = io.StringIO()
     csv.writer(held, quoting=csv.QUOTE_ALL).writerow([harmless(str(cell)) for cell in cells])
     return held.getvalue()
 
 
 def harmless(text: str) -> str:
-    """Put an apostrophe before what a spreadsheet would compute."""
+    """Put an apostrophe before text that a spreadsheet would evaluate."""
     return f"'{text}" if text.startswith(FORMULAS) else text

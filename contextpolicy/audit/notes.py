@@ -1,7 +1,7 @@
-"""Signed notes, checkpoints and proofs, in the forms of C2SP, which tools of others verify.
+"""Signed notes, checkpoints and proofs in the formats of C2SP, which other tools can verify.
 
 A checkpoint is a note of three lines: the origin, the size of the log, its root in base64. A
-signature line names the signer and carries four bytes of the key's id before the signature.
+signature line names the signer and has four bytes of the key id before the signature.
 """
 
 import base64
@@ -20,7 +20,7 @@ DASH = "— "
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The three lines of a checkpoint, and its signature lines as they are."""
+    """The three lines of a checkpoint, and its unchanged signature lines."""
 
     origin: str
     size: int
@@ -29,38 +29,38 @@ class Checkpoint:
 
     @property
     def body(self) -> str:
-        """Write what is signed."""
+        """Return the signed text."""
         return body_of(self.origin, self.size, self.root)
 
 
 def b64(data: bytes) -> str:
-    """Write bytes in base64."""
+    """Encode bytes in base64."""
     return base64.b64encode(data).decode()
 
 
 def body_of(origin: str, size: int, root: bytes) -> str:
-    """Write the text of a checkpoint, which is what is signed."""
+    """Return the text of a checkpoint, which is signed."""
     return f"{origin}\n{size}\n{b64(root)}\n"
 
 
 def key_id(name: str, public: bytes) -> bytes:
-    """Compute the four bytes that name an Ed25519 key in a signature line."""
+    """Compute the four bytes that identify an Ed25519 key in a signature line."""
     return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
 
 
 def verifier_key(name: str, public: bytes) -> str:
-    """Write a public key as other tools take it: name, id, key."""
+    """Return a public key in the format of other tools: name, id, key."""
     return f"{name}+{key_id(name, public).hex()}+{b64(ED25519 + public)}"
 
 
 def pem(public: bytes) -> str:
-    """Write a public key as OpenSSL takes it."""
+    """Return a public key in PEM format, as OpenSSL expects it."""
     key = Ed25519PublicKey.from_public_bytes(public)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def signed(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str:
-    """Return a note: the body, an empty line, and a signature line of each key."""
+    """Return a note: the body, an empty line, and one signature line per key."""
     lines = []
     for key in keys:
         public = key.public_key().public_bytes_raw()
@@ -69,17 +69,17 @@ def signed(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str:
 
 
 def read(note: str) -> Checkpoint:
-    """Return the checkpoint that a note is. Raises ValueError for anything else."""
+    """Parse the checkpoint of a note. Raises ValueError for any other text."""
     body, gap, rest = note.rpartition("\n\n")
     origin, size, root, *more = body.split("\n")
     if not gap or more or not size.isascii() or not size.isdigit():
-        raise ValueError("This is no checkpoint.")
+        raise ValueError("This is not a checkpoint.")
     lines = tuple(line for line in rest.split("\n") if line)
     return Checkpoint(origin, int(size), base64.b64decode(root, validate=True), lines)
 
 
 def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
-    """Tell whether a key signed a note; None when no signature claims to be of this key."""
+    """Return True if the key's signature on a note is valid; None if it has no signature by it."""
     body, _, rest = note.rpartition("\n\n")
     for line in rest.split("\n"):
         signer, _, text = line.removeprefix(DASH).partition(" ")
@@ -94,7 +94,7 @@ def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
 
 
 def decoded(text: str) -> bytes:
-    """Return what base64 stands for; nothing for anything else."""
+    """Decode base64; invalid input gives no bytes."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
@@ -102,16 +102,16 @@ def decoded(text: str) -> bytes:
 
 
 def proof(note: str, *, index: int, hashes: Sequence[bytes]) -> str:
-    """Write a proof that the entry at `index` is in the log of a checkpoint."""
+    """Return a proof that the entry at `index` is in the log of a checkpoint."""
     listed = "".join(f"{b64(one)}\n" for one in hashes)
     return f"{PROOF}\nindex {index}\n{listed}\n{note}"
 
 
 def entry(scope: str, count: int, last_hash: str) -> bytes:
-    """Write the entry that pins a chain: its name, its rows, its last hash, one a line."""
+    """Return the entry that pins a chain: its name, row count and last hash, one per line."""
     return f"chain\n{scope}\n{count}\n{last_hash}\n".encode()
 
 
 def first_entry(before: str) -> bytes:
-    """Write the first entry of an origin that follows another: the hash of its last note."""
+    """Return the first entry of an origin that follows another: the hash of its last note."""
     return f"after\n{hashlib.sha256(before.encode()).hexdigest()}\n".encode()

@@ -1,7 +1,7 @@
-"""Writes events of the ledger for other systems: as lines of our own, or in the form of OCSF.
+"""Formats events of the ledger for other systems: as native lines, or as OCSF events.
 
-Our own form is the truth: the line that is hashed, with its id and both hashes. In OCSF the same
-stands under `unmapped`; what its classes ask for beside is taken from it.
+The native form is authoritative: the hashed line with its id and both hashes. An OCSF event has
+the same data under `unmapped`, and the required fields of its class are derived from it.
 """
 
 import json
@@ -24,7 +24,7 @@ CATEGORIES = {
     3: (3, "Identity & Access Management"),
     6: (6, "Application Activity"),
 }
-# The class of an event by its type or the first part of it; all others are API activity.
+# The OCSF class of an event, by its type or the first part of it; all others are API activity.
 CLASSES: Mapping[str, int] = {
     "api_key.used": AUTHENTICATION,
     "login": AUTHENTICATION,
@@ -43,7 +43,7 @@ CLASSES: Mapping[str, int] = {
     "webhook": ENTITY_MANAGEMENT,
 }
 OTHER = (99, "Other")
-# What happened, by class and the second part of the type. 3004 and 6003 share their numbers.
+# The OCSF activity, by class and the second part of the type. 3004 and 6003 share their numbers.
 DEEDS: Mapping[int, Mapping[str, tuple[int, str]]] = {
     AUTHENTICATION: {
         "succeeded": (1, "Logon"),
@@ -70,17 +70,17 @@ FAILED = frozenset({"failed", "throttled", "rejected"})
 
 
 def own_line(event: AuditEvent) -> str:
-    """Write an event as one line of our own: what is hashed, its id and both hashes."""
+    """Return an event as one native line: the hashed data, its id and both hashes."""
     return as_line(own(event))
 
 
 def ocsf_line(event: AuditEvent) -> str:
-    """Write an event as one line of OCSF."""
+    """Return an event as one OCSF line."""
     return as_line(ocsf(event))
 
 
 def own(event: AuditEvent) -> dict[str, Any]:
-    """Return an event in its envelope."""
+    """Return an event in its native envelope."""
     hashed: dict[str, Any] = json.loads(ledger.line_of(event))
     return {
         "schema": ENVELOPE,
@@ -92,7 +92,7 @@ def own(event: AuditEvent) -> dict[str, Any]:
 
 
 def ocsf(event: AuditEvent) -> dict[str, Any]:
-    """Return an event as the class that comes nearest."""
+    """Return an event as the closest OCSF class."""
     about, _, deed = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
     number, name = activity(uid, event.type, deed)
@@ -133,7 +133,7 @@ def ocsf(event: AuditEvent) -> dict[str, Any]:
 
 
 def activity(uid: int, kind: str, deed: str) -> tuple[int, str]:
-    """Return the number and the name of what happened."""
+    """Return the number and the name of the activity."""
     if kind == "logout.succeeded":
         return 2, "Logoff"
     if kind == "password.changed":
@@ -142,5 +142,5 @@ def activity(uid: int, kind: str, deed: str) -> tuple[int, str]:
 
 
 def as_line(told: Mapping[str, Any]) -> str:
-    """Write it on one line, in ASCII."""
+    """Write an object as one line of ASCII JSON."""
     return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -1,4 +1,4 @@
-"""Reading the ledger leaves a row in it: who looked, and for what."""
+"""Records each access to the audit log as an event: the reader and the search."""
 
 from datetime import datetime, timedelta
 
@@ -7,12 +7,12 @@ from django.db import transaction
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
-# The same person who looks for the same again within this time leaves no second row.
+# The same search by the same person within this time is not recorded again.
 AGAIN = timedelta(minutes=30)
 
 
 def note(*, actor: str, search: str, now: datetime) -> None:
-    """Record that somebody reads the ledger, by the search line in its one spelling."""
+    """Record that a person reads the audit log, with the normalised search line."""
     recent = AuditEvent.objects.filter(
         type="ledger.read", actor=actor, at__gt=now - AGAIN, data__search=search
     )
@@ -23,6 +23,6 @@ def note(*, actor: str, search: str, now: datetime) -> None:
 
 
 def note_file(name: str, *, actor: str, now: datetime) -> None:
-    """Record that somebody took a file with which the ledger is verified."""
+    """Record that a person downloaded a file for verification."""
     with transaction.atomic():
         ledger.record("ledger.read", actor=actor, now=now, data={"file": name})

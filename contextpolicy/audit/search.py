@@ -1,37 +1,48 @@
 """The search line of the ledger: `event:policy.* actor:ines at:2026-11-01..2026-11-20 -chat:any`.
 
-A comma means or, a space means and, a minus in front means not. The text is everything: it stands
-in the address of the page, and an export takes the same rows. There is no hidden range of dates.
+A comma means OR, a space means AND, a leading minus means NOT. The text is the complete search: it
+is in the page's URL, and an export selects the same rows. There is no hidden date range.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+from django.db.models.lookups import Contains, Regex
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.ledger import EVENT_TYPES, INSTANCE
+from contextpolicy.models import AuditEvent
 
 LONGEST = 500
 MOST_TERMS = 20
-# What says who acted without a person's name.
-NO_NAME = re.compile(r"user:[0-9]{1,18}|people|worker|system")
-# The events whose `changes` name fields of a policy or of what else has fields.
+# The id of an actor without a name.
+PERSON = re.compile(r"user:[0-9]{1,18}")
+NO_NAME = re.compile(rf"{PERSON.pattern}|people|worker|system")
+# Events whose `changes` name fields, of a policy or of another object.
 WITH_FIELDS = sorted(kind for kind in EVENT_TYPES if kind.endswith(("changed", "version_created")))
-HELP = (
-    "Keys: event:, actor:, chat:, turn:, policy:, field:, at:. A comma means or, a space and, a "
-    "minus in front not. Examples: event:policy.* actor:ines · field:window_size "
-    "at:2026-11-01..2026-11-20 · -actor:worker"
+# Events in a person's chats that the server caused and that remove or release data.
+ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
+# An id or a short name by which an event's data refers to an object.
+OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
+HELP = gettext_lazy(
+    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. actor: "
+    "finds the actions of a person, person: the actions of others on that person. A comma "
+    "means OR, a space AND, a leading minus NOT. Examples: event:policy.* actor:ines · "
+    "person:ines · field:window_size at:2026-11-01..2026-11-20 · -actor:worker"
 )
 
 
 class SearchNotUnderstood(Exception):
-    """A part of a search line is not one that the ledger can look for."""
+    """A part of a search line is invalid."""
 
     code = "search_not_understood"
 
@@ -50,32 +61,47 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSearch:
-    """A search line that was understood. `text`: the same in one spelling, with ids for people."""
+    """A parsed search line. `text`: its normalised form, with ids for people."""
 
     terms: tuple[Term, ...]
     condition: Q
 
     @property
     def text(self) -> str:
-        """Write the line in one spelling."""
+        """Return the line in normalised form."""
         return " ".join(str(term) for term in self.terms)
 
     @property
     def range_words(self) -> str:
-        """Say which time the search covers."""
-        said = [" or ".join(t.values) for t in self.terms if t.key == "at" and not t.negated]
-        return " and ".join(said) or "All time"
+        """Describe the time range of the search."""
+        said = [either(term.values) for term in self.terms if term.key == "at" and not term.negated]
+        if not said:
+            return gettext("All time")
+        words = said[0]
+        for more in said[1:]:
+            words = gettext("{first} and {second}").format(first=words, second=more)
+        return words
+
+
+def either(values: Sequence[str]) -> str:
+    """Join alternatives."""
+    words = values[0]
+    for more in values[1:]:
+        words = pgettext("alternatives", "{first} or {second}").format(first=words, second=more)
+    return words
 
 
 def understood(text: str, *, names: bool = True) -> LedgerSearch:
-    """Return what a search line asks for. Raises `SearchNotUnderstood`.
+    """Parse a search line. Raises `SearchNotUnderstood`.
 
-    `names`: whether who asks may learn which names people sign in with.
+    `names`: whether the user may learn which user names exist.
     """
     words = text.split()
     if len(text) > LONGEST or len(words) > MOST_TERMS:
         raise SearchNotUnderstood(
-            f"A search has at most {LONGEST} characters and {MOST_TERMS} parts. Leave some out."
+            gettext(
+                "A search has at most {n} characters and {parts} parts. Leave some out."
+            ).format(n=LONGEST, parts=MOST_TERMS)
         )
     terms, condition = [], Q()
     for word in words:
@@ -86,7 +112,7 @@ def understood(text: str, *, names: bool = True) -> LedgerSearch:
 
 
 def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
-    """Return one part of a search line with its condition. Raises `SearchNotUnderstood`."""
+    """Parse one part of a search line to a term and its condition. Raises `SearchNotUnderstood`."""
     negated = word.startswith("-")
     key, colon, rest = word.removeprefix("-").partition(":")
     if not colon:
@@ -94,14 +120,18 @@ def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
     look = KEYS.get(key.lower())
     if look is None:
         known = ", ".join(f"{name}:" for name in KEYS)
-        raise SearchNotUnderstood(f"The ledger has no “{key}:”. It can be searched by {known}.")
+        sentence = gettext("“{key}:” is not a search key. Use one of {known}.")
+        raise SearchNotUnderstood(sentence.format(key=key, known=known))
     values = [value for value in rest.split(",") if value]
     if not values:
-        raise SearchNotUnderstood(f"Behind “{key}:” there is nothing. Write what to look for.")
+        raise SearchNotUnderstood(gettext("“{key}:” has no value. Add one.").format(key=key))
     found, spelled = Q(), list[str]()
     for value in values:
-        if look is by_actor and not names and not NO_NAME.fullmatch(value):
-            raise SearchNotUnderstood("Write user:<id>, people, worker or system behind “actor:”.")
+        if look in (by_actor, by_person) and not names and not NO_NAME.fullmatch(value):
+            sentence = gettext("Write user:<id> after “{key}:”.")
+            if look is by_actor:
+                sentence = gettext("Write user:<id>, people, worker or system after “{key}:”.")
+            raise SearchNotUnderstood(sentence.format(key=key))
         condition, spelling = look(value)
         found |= condition
         spelled.append(spelling)
@@ -109,7 +139,7 @@ def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
 
 
 def bare(word: str) -> tuple[str, str]:
-    """Return key and value of a word without a key: a type of event or an id says itself.
+    """Return key and value of a word without a key: an event type or an id is recognised.
 
     Raises `SearchNotUnderstood`.
     """
@@ -118,13 +148,15 @@ def bare(word: str) -> tuple[str, str]:
     if as_uuid(word):
         return "id", word
     raise SearchNotUnderstood(
-        f"“{word}” has no key, and the ledger holds no free text. "
-        f"Write what it is, as in actor:{word} or policy:{word}."
+        gettext(
+            "“{word}” has no key, and the audit log contains no free text. Add a key, as in "
+            "actor:{word} or policy:{word}."
+        ).format(word=word)
     )
 
 
 def by_event(value: str) -> tuple[Q, str]:
-    """Look for a type, or for a family as in `policy.*`. Raises `SearchNotUnderstood`."""
+    """Filter by event type, or by family as in `policy.*`. Raises `SearchNotUnderstood`."""
     value = value.lower()
     stem = value.removesuffix("*")
     family = stem if stem.endswith(".") or not stem else f"{stem}."
@@ -136,30 +168,86 @@ def by_event(value: str) -> tuple[Q, str]:
     if not kinds:
         families = {kind.partition(".")[0] for kind in EVENT_TYPES}
         near = get_close_matches(value, [*EVENT_TYPES, *families], n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "An example is event:policy.*"
-        raise SearchNotUnderstood(f"There is no event “{value}”. {hint}")
+        sentence = gettext("“{value}” is not an event. An example is event:policy.*")
+        if near:
+            sentence = gettext("“{value}” is not an event. Did you mean {near}?")
+        raise SearchNotUnderstood(sentence.format(value=value, near=either(near or [""])))
     return Q(type__in=sorted(kinds)), value
 
 
 def by_actor(value: str) -> tuple[Q, str]:
-    """Look for what a person or a part of the product did. Raises `SearchNotUnderstood`."""
+    """Filter by actor: a person or a component of the product. Raises `SearchNotUnderstood`."""
     if value in {"worker", "system"}:
         return Q(actor=value), value
     if value == "people":
         return Q(actor__startswith="user:"), value
     if NO_NAME.fullmatch(value):
         return Q(actor=value), value
-    person = User.objects.filter(username=value).values_list("pk", flat=True).first()
-    if person is None:
-        raise SearchNotUnderstood(
-            f"Nobody is called “{value}” here. Write a name as it is used to sign in, or user:<id> "
-            "for somebody who is gone, people, worker or system."
+    actor = named(value, is_actor=True)
+    return Q(actor=actor), actor
+
+
+def by_person(value: str) -> tuple[Q, str]:
+    """Filter by the person affected: account, roles, keys, policies, holds, and their chats.
+
+    The ledger itself records the owner of a chat, so erased chats are found too. Raises
+    `SearchNotUnderstood`.
+    """
+    person = value if PERSON.fullmatch(value) else named(value)
+    number = int(person.removeprefix("user:"))
+    chats = AuditEvent.objects.filter(type="chat.created", actor=person).values("chat_id")
+    by_others = Q(actor__startswith="user:") | Q(type__in=ON_SCHEDULE)
+    affected = Q(data__user=number) | Q(data__owner=number) | (Q(chat_id__in=chats) & by_others)
+    return affected & ~Q(actor=person), person
+
+
+def named(name: str, *, is_actor: bool = False) -> str:
+    """Return the actor id of a user name. Raises `SearchNotUnderstood`.
+
+    `is_actor`: an actor may also be a component of the product.
+    """
+    people = User.objects.filter(username__iexact=name)
+    found = people.filter(username=name).first() or people.first()
+    if found is None:
+        sentence = gettext(
+            "No person is named “{name}” here. Use a name for signing in, or user:<id> for a "
+            "person who was removed."
         )
-    return Q(actor=f"user:{person}"), f"user:{person}"
+        if is_actor:
+            sentence = gettext(
+                "No person is named “{name}” here. Use a name for signing in, or user:<id> for a "
+                "person who was removed, people, worker or system."
+            )
+        raise SearchNotUnderstood(sentence.format(name=name))
+    return f"user:{found.pk}"
+
+
+def by_object(value: str) -> tuple[Q, str]:
+    """Filter by the id or short name of an object.
+
+    Raises `SearchNotUnderstood`.
+    """
+    if not OBJECT.fullmatch(value):
+        raise SearchNotUnderstood(
+            gettext(
+                "“{value}” is not an id or short name. “object:” finds a policy, model, key, "
+                "webhook, team, message or summary by the id or short name on its page."
+            ).format(value=value)
+        )
+    found = as_uuid(value)
+    spelled = str(found) if found else value
+    written = json.dumps(spelled)
+    # Matches the values of the data, never its keys.
+    data = Cast("data", TextField())
+    as_value = rf"{re.escape(written)}\s*[,}}\]]"
+    condition = Q(Contains(data, written)) & Q(Regex(data, as_value))
+    if found:
+        condition |= Q(chat_id=found) | Q(turn_id=found)
+    return condition, spelled
 
 
 def by_chat(value: str) -> tuple[Q, str]:
-    """Look for the events of a chat; `any` and `none` are those of all and of no chat."""
+    """Filter by chat; `any` matches all chats and `none` events without a chat."""
     if value in {"any", "none"}:
         outside = Q(scope=INSTANCE)
         return (outside if value == "none" else ~outside), value
@@ -168,34 +256,36 @@ def by_chat(value: str) -> tuple[Q, str]:
 
 
 def by_turn(value: str) -> tuple[Q, str]:
-    """Look for the events of a turn. Raises `SearchNotUnderstood`."""
+    """Filter by turn. Raises `SearchNotUnderstood`."""
     found = an_id("turn", value)
     return Q(turn_id=found), str(found)
 
 
 def by_id(value: str) -> tuple[Q, str]:
-    """Look for the events of a chat or a turn. Raises `SearchNotUnderstood`."""
+    """Filter by the id of a chat or a turn. Raises `SearchNotUnderstood`."""
     found = an_id("id", value)
     return Q(chat_id=found) | Q(turn_id=found), str(found)
 
 
 def by_policy(value: str) -> tuple[Q, str]:
-    """Look for what happened to a policy, by its short name."""
+    """Filter by the short name of a policy."""
     return Q(type__startswith="policy.", data__policy=value), value
 
 
 def by_field(value: str) -> tuple[Q, str]:
-    """Look for changes of one field of a policy. Raises `SearchNotUnderstood`."""
+    """Filter changes by the field of a policy. Raises `SearchNotUnderstood`."""
     names = [*PolicyValues.__dataclass_fields__, "name", "description", "retired"]
     if value not in names:
         near = get_close_matches(value, names, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "An example is field:window_size."
-        raise SearchNotUnderstood(f"A policy has no field “{value}”. {hint}")
+        sentence = gettext("A policy has no field “{value}”. An example is field:window_size.")
+        if near:
+            sentence = gettext("A policy has no field “{value}”. Did you mean {near}?")
+        raise SearchNotUnderstood(sentence.format(value=value, near=either(near or [""])))
     return Q(type__in=WITH_FIELDS, data__changes__has_key=value), value
 
 
 def by_time(value: str) -> tuple[Q, str]:
-    """Look for a day or a range, both ends included, in UTC. Raises `SearchNotUnderstood`."""
+    """Filter by a day or a range, both ends included, in UTC. Raises `SearchNotUnderstood`."""
     first, dots, last = value.partition("..")
     condition = Q()
     if first:
@@ -203,7 +293,9 @@ def by_time(value: str) -> tuple[Q, str]:
     if last or not dots:
         condition &= Q(at__lt=moment(last or first)[1])
     if not first and not last:
-        raise SearchNotUnderstood("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20.")
+        raise SearchNotUnderstood(
+            gettext("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20.")
+        )
     return condition, value
 
 
@@ -216,22 +308,27 @@ def moment(text: str) -> tuple[datetime, datetime]:
         except (ValueError, OverflowError):
             continue
     raise SearchNotUnderstood(
-        f"“{text}” is no day. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
+        gettext(
+            "“{text}” is not a day. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
+        ).format(text=text)
     )
 
 
 def an_id(key: str, value: str) -> UUID:
-    """Return an id. Raises `SearchNotUnderstood`."""
+    """Parse an id. Raises `SearchNotUnderstood`."""
     found = as_uuid(value)
     if found is None:
         raise SearchNotUnderstood(
-            f"“{value}” is no id. “{key}:” needs a whole one: 32 digits and letters with dashes."
+            gettext(
+                "“{value}” is not an id. “{key}:” needs a complete one: 32 digits and letters "
+                "with dashes."
+            ).format(value=value, key=key)
         )
     return found
 
 
 def as_uuid(text: str) -> UUID | None:
-    """Return the id that a text is, or None."""
+    """Parse a text as an id; None if it is not one."""
     try:
         return UUID(text)
     except ValueError:
@@ -241,6 +338,8 @@ def as_uuid(text: str) -> UUID | None:
 KEYS: Mapping[str, Callable[[str], tuple[Q, str]]] = {
     "event": by_event,
     "actor": by_actor,
+    "person": by_person,
+    "object": by_object,
     "chat": by_chat,
     "turn": by_turn,
     "id": by_id,
@@ -251,5 +350,5 @@ KEYS: Mapping[str, Callable[[str], tuple[Q, str]]] = {
 
 
 def joined(terms: Iterable[tuple[str, object]]) -> str:
-    """Write a search line of keys and values; those without a value are left out."""
+    """Write a search line of keys and values; keys without a value are omitted."""
     return " ".join(f"{key}:{value}" for key, value in terms if value)

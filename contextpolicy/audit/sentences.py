@@ -1,4 +1,4 @@
-"""Says in one sentence what a row of the ledger tells; ids stand on the row's own page."""
+"""Describes a row of the audit log in one sentence; ids are shown on the row's own page."""
 
 import json
 import re
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import Group, User
+from django.utils.translation import gettext
 
-from contextpolicy.audit.phrases import PHRASES
+from contextpolicy.audit.phrases import PHRASES, TRIED
 from contextpolicy.models import AuditEvent, ContextPolicy
 
 LONGEST = 240
-# What else than its name says best what a field of a policy is.
+# Short names for fields of a policy, where the field name is not the best one.
 FIELDS = {"window_size": "window", "reserve_tokens": "reserve", "token_budget": "budget"}
-# Details that are ids, hashes or counts for a machine.
+# Details that are ids, hashes or counts for machines.
 UNSAID = frozenset(
     {
         "attempt",
@@ -43,33 +44,37 @@ _PERSON = re.compile(r"user:([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of people, groups and policies that some rows speak of."""
+    """The names of people, groups and policies in some rows."""
 
     people: Mapping[int, str] = field(default_factory=dict)
     groups: Mapping[int, str] = field(default_factory=dict)
     policies: Mapping[str, str] = field(default_factory=dict)
 
     def actor(self, actor: str) -> str:
-        """Name who acted, beside the id that the ledger holds."""
+        """Return the actor's name, next to the stored id."""
         found = _PERSON.fullmatch(actor)
         name = self.people.get(int(found[1])) if found else None
         return f"{name} ({actor})" if name else actor
 
     def person(self, pk: object) -> str:
-        """Name a person; their id if they are gone."""
-        return (self.people.get(pk) if isinstance(pk, int) else None) or f"user {pk}"
+        """Return a person's name; the id if they were removed."""
+        return (self.people.get(pk) if isinstance(pk, int) else None) or gettext(
+            "user {id}"
+        ).format(id=pk)
 
     def group(self, pk: object) -> str:
-        """Name a group; its id if it is gone."""
-        return (self.groups.get(pk) if isinstance(pk, int) else None) or f"group {pk}"
+        """Return a group's name; its id if it was removed."""
+        return (self.groups.get(pk) if isinstance(pk, int) else None) or gettext(
+            "group {id}"
+        ).format(id=pk)
 
     def policy(self, slug: object) -> str:
-        """Name a policy in quotes."""
-        return f"“{self.policies.get(str(slug), str(slug))}”"
+        """Return a policy's name in quotes."""
+        return gettext("“{name}”").format(name=self.policies.get(str(slug), str(slug)))
 
 
 def names_in(events: Sequence[AuditEvent]) -> Names:
-    """Return the names that these rows need, with three queries for all."""
+    """Return the names that these rows need, in three queries."""
     people, groups, policies = set[int](), set[int](), set[str]()
     for event in events:
         found = _PERSON.fullmatch(event.actor)
@@ -86,76 +91,110 @@ def names_in(events: Sequence[AuditEvent]) -> Names:
 
 
 def sentence(event: AuditEvent, *, names: Names) -> str:
-    """Say what happened."""
+    """Describe the event in one sentence."""
     data = dict(event.data)
-    opening = PHRASES.get(event.type, event.type)
+    opening = str(PHRASES.get(event.type, event.type))
     if event.type.startswith("policy."):
         opening = policy_words(event.type, data, names=names)
     elif event.type.startswith(("radius.", "evaluation.")):
-        opening = tried_words(opening, data, names=names)
-    details = "; ".join(told(data, names=names))
-    said = f"{opening}{'; ' if ': ' in opening else ': '}{details}" if details else opening
+        opening = tried_words(event.type, opening, data, names=names)
+    said = opening
+    if details := "; ".join(told(data, names=names)):
+        # No sentence has two colons.
+        has_colon = ": " in opening or "：" in opening
+        both = gettext("{event}; {details}") if has_colon else gettext("{event}: {details}")
+        said = both.format(event=opening, details=details)
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
 def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
-    """Say which policy, which version and where; takes out of the details what it has said."""
+    """Describe policy, version and target; remove the used keys from `data`."""
     name = names.policy(data.pop("policy", "?"))
     if kind == "policy.version_created":
-        number = data.pop("version", 0)
-        if data.pop("waits", False):
-            data.pop("draft")
-            return f"Policy {name} v{number} waits for a second person"
-        if data.pop("uncounted", False):
-            data.pop("draft")
-            return f"Policy {name} v{number} waits until it is counted whom it changes"
-        if data.pop("draft", False):
-            return f"Draft v{number} of policy {name}"
-        before = f"v{number - 1} → " if isinstance(number, int) and number > 1 else ""
-        return f"Policy {name} {before}v{number}"
+        return version_words(name, data)
     if kind == "policy.version_activated":
+        words = gettext("Policy {policy} v{number} published")
         reason = data.pop("emergency", "")
-        alone = f" by its author alone, as an emergency (“{short(reason)}”)" if reason else ""
-        return f"Policy {name} v{data.pop('version', 0)} put in force{alone}"
+        if reason:
+            words = gettext(
+                "Policy {policy} v{number} published by its author alone, as an emergency "
+                "(“{reason}”)"
+            )
+        return words.format(policy=name, number=data.pop("version", 0), reason=short(reason))
     if kind in {"policy.assigned", "policy.unassigned"}:
         previous = data.pop("previous", None)
-        done = "assigned to" if kind == "policy.assigned" else "no longer assigned to"
-        instead = f", instead of {names.policy(previous)}" if previous else ""
-        return f"Policy {name} {done} {target_words(data, names=names)}{instead}"
-    return f"Policy {name} {'created' if kind == 'policy.created' else 'changed'}"
+        words = assigned_words(is_assigned=kind == "policy.assigned", replaces=bool(previous))
+        target = target_words(data, names=names)
+        return words.format(policy=name, target=target, previous=names.policy(previous))
+    if kind == "policy.created":
+        return gettext("Policy {policy} created").format(policy=name)
+    return gettext("Policy {policy} changed").format(policy=name)
 
 
-def tried_words(opening: str, data: dict[str, Any], *, names: Names) -> str:
-    """Say which policy was tried on chats, and how many were judged; takes that out of the details.
+def version_words(name: str, data: dict[str, Any]) -> str:
+    """Describe a new version of a policy; remove the used keys from `data`."""
+    number = data.pop("version", 0)
+    if data.pop("waits", False):
+        data.pop("draft")
+        words = gettext("Policy {policy} v{number} waits for a second person")
+    elif data.pop("uncounted", False):
+        data.pop("draft")
+        words = gettext("Policy {policy} v{number} waits for a count of the chats it would change")
+    elif data.pop("draft", False):
+        words = gettext("Draft v{number} of policy {policy}")
+    elif isinstance(number, int) and number > 1:
+        words = gettext("Policy {policy} v{before} → v{number}")
+        return words.format(policy=name, before=number - 1, number=number)
+    else:
+        words = gettext("Policy {policy} v{number}")
+    return words.format(policy=name, number=number)
 
-    The opening speaks of “a policy”, or of a draft.
+
+def assigned_words(*, is_assigned: bool, replaces: bool) -> str:
+    """Return the sentence about an assignment that was added or removed."""
+    if is_assigned and replaces:
+        return gettext("Policy {policy} assigned to {target}, instead of {previous}")
+    if is_assigned:
+        return gettext("Policy {policy} assigned to {target}")
+    if replaces:
+        return gettext("Policy {policy} no longer assigned to {target}, instead of {previous}")
+    return gettext("Policy {policy} no longer assigned to {target}")
+
+
+def tried_words(kind: str, opening: str, data: dict[str, Any], *, names: Names) -> str:
+    """Describe which policy was evaluated and on how many turns; remove the used keys from `data`.
+
+    `opening` is the phrase without a name.
     """
     name, number = names.policy(data.pop("policy", "?")), data.pop("version", None)
     data.pop("base", None)
-    opening = opening.replace("a policy", f"policy {name}").replace("a draft", "draft")
-    if number is not None:
-        opening = opening.replace("draft", f"draft v{number} of policy {name}")
+    if kind in TRIED and (number is not None or kind.startswith("radius.")):
+        opening = str(TRIED[kind]).format(policy=name, number=number)
     if (all_of_them := data.pop("in_use", None)) is not None:
-        counted = {key: data.pop(key, 0) for key in ("judged", "changed", "would_refuse")}
-        opening += (
-            f": {counted['judged']:,} of {all_of_them:,} judged, {counted['changed']:,} would "
-            f"change, {counted['would_refuse']:,} would refuse"
+        opening = gettext(
+            "{event}: {judged:,} of {all:,} evaluated, {changed:,} would change, "
+            "{would_refuse:,} would refuse"
+        ).format(
+            event=opening,
+            all=all_of_them,
+            **{key: data.pop(key, 0) for key in ("judged", "changed", "would_refuse")},
         )
     return opening
 
 
 def target_words(data: dict[str, Any], *, names: Names) -> str:
-    """Say where a policy applies."""
+    """Describe the target of a policy."""
     level = data.pop("level", "")
     if level == "group":
-        return f"the group {names.group(data.pop('group', None))}"
+        return gettext("the group {group}").format(group=names.group(data.pop("group", None)))
     if level == "user":
         return names.person(data.pop("user", None))
-    return {"instance": "everybody", "chat": "this chat"}.get(level, str(level))
+    places = {"instance": gettext("everyone"), "chat": gettext("this chat")}
+    return places.get(level, str(level))
 
 
 def told(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
-    """Yield each detail in words: a change as old → new. What is empty is left out."""
+    """Yield each detail in words: a change as old → new. Empty values are omitted."""
     if data.keys() >= {"from", "to"}:
         yield f"{short(data['from'])} → {short(data['to'])}"
     for name, value in data.items():
@@ -168,7 +207,7 @@ def told(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
 
 
 def value_words(name: str, value: object, *, names: Names) -> str:
-    """Write the value of one detail; empty where there is nothing to say."""
+    """Write the value of one detail; empty if there is nothing to show."""
     if name in {"user", "owner"}:
         return names.person(value)
     if name == "group":
@@ -182,11 +221,11 @@ def value_words(name: str, value: object, *, names: Names) -> str:
 
 
 def short(value: object) -> str:
-    """Write a value; ids and hashes are left to the row's page."""
+    """Write a value; ids and hashes are shown only on the row's page."""
     if value in (None, "", [], {}):
-        return "not set"
+        return gettext("not set")
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return gettext("yes") if value else gettext("no")
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, str):

@@ -1,10 +1,10 @@
-"""Requests to a time-stamping authority (RFC 3161), and a first look at what it answers.
+"""Requests to a time-stamping authority (RFC 3161), and a basic check of the response.
 
-The request is written by hand: it is five values in DER. Of a response only the outside is read;
-its signature is verified with OpenSSL, by whoever trusts the authority (`docs/audit.md`).
+The request is built by hand, because it is only five DER values. Only the outer structure of a
+response is parsed. Auditors verify its signature with OpenSSL (`docs/audit.md`).
 """
 
-# SHA-256 as an algorithm: its object identifier, 2.16.840.1.101.3.4.2.1, and no parameters.
+# SHA-256 as an AlgorithmIdentifier: OID 2.16.840.1.101.3.4.2.1, without parameters.
 SHA256 = bytes.fromhex("300d06096086480165030402010500")
 INTEGER, OCTETS, SEQUENCE = 0x02, 0x04, 0x30
 YES = b"\x01\x01\xff"
@@ -12,13 +12,13 @@ GRANTED = (0, 1)
 
 
 def request(digest: bytes, *, nonce: int) -> bytes:
-    """Write the request for a timestamp of a SHA-256, with the authority's certificate."""
+    """Build the request for a timestamp of a SHA-256, including the authority's certificate."""
     imprint = der(SEQUENCE, SHA256, der(OCTETS, digest))
     return der(SEQUENCE, integer(1), imprint, integer(nonce), YES)
 
 
 def fault_of(response: bytes, *, digest: bytes, nonce: int) -> str:
-    """Say why a response is no answer to the request; empty when it seems to be one."""
+    """Return why a response does not answer the request; empty if it seems valid."""
     try:
         tag, whole, rest = read(response)
         status_tag, status, token = read(whole)
@@ -34,7 +34,7 @@ def fault_of(response: bytes, *, digest: bytes, nonce: int) -> str:
 
 
 def der(tag: int, *parts: bytes) -> bytes:
-    """Write a value of a kind in DER."""
+    """Encode a value with a tag in DER."""
     body = b"".join(parts)
     size = len(body)
     if size < 0x80:
@@ -44,12 +44,12 @@ def der(tag: int, *parts: bytes) -> bytes:
 
 
 def integer(number: int) -> bytes:
-    """Write a number that is not negative in DER."""
+    """Encode a non-negative number in DER."""
     return der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 
 def read(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the body of the first value, and what follows. Raises ValueError."""
+    """Return tag, body and remainder of the first value. Raises ValueError."""
     if len(data) < 2:
         raise ValueError("no value")
     size, start = data[1], 2

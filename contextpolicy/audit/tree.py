@@ -1,4 +1,4 @@
-"""Merkle trees as in RFC 6962, section 2.1: roots that grow, and proofs of inclusion."""
+"""Merkle trees as in RFC 6962, section 2.1: append-only roots, and proofs of inclusion."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ def node_hash(left: Hash, right: Hash) -> Hash:
 
 
 class Frontier:
-    """The roots of the complete subtrees of a tree, largest first: enough to let it grow."""
+    """The roots of the complete subtrees of a tree, largest first. New leaves need only these."""
 
     def __init__(self, size: int = 0, roots: Iterable[Hash] = ()) -> None:
         self.size = size
         self.roots = list(roots)
 
     def append(self, leaf: Hash) -> None:
-        """Add the hash of one more entry."""
+        """Add the hash of another entry."""
         self.roots.append(leaf)
         size = self.size
         while size % 2:

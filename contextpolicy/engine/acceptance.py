@@ -1,4 +1,4 @@
-"""Judges a summary before it may stand for messages: a bad one changes nothing."""
+"""Checks a summary before it may replace messages. A rejected summary changes nothing."""
 
 import re
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ SHORTEST_SUMMARY = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a summary: accepted, or refused with every reason, each a stable code.
+    """The result of the check: accepted, or rejected with every reason, each a stable code.
 
-    `lost` names the facts of the policy's pinned kinds that it should have kept.
+    `lost` lists the facts of the policy's pinned kinds that the summary is missing.
     """
 
     accepted: bool
@@ -40,15 +40,15 @@ def verdict(
     counter: TokenCounter,
     by_model: bool = True,
 ) -> Verdict:
-    """Judge what a summariser answered; `finish` says why it ended, normally `stop`.
+    """Check the text that a summariser returned. `finish` is its finish reason, normally `stop`.
 
-    It is not `by_model` where the built-in extractor wrote, whose small summaries have no headings.
+    `by_model` is False for the built-in extractor, whose small summaries have no headings.
 
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
-    `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,
-    `not_smaller` (than its sources with the previous summary), `too_long` (over
-    `summary_max_tokens`), `wrong_language` (clearly another one than the chat's), `unknown_url` (an
-    address that stands in no source), `lost_facts` (of the policy's `pinned_kinds`).
+    `refusal`, `error_text`, `no_content` (only headings), `missing_sections`, `role_headers`,
+    `not_smaller` (than the sources and the previous summary), `too_long` (over
+    `summary_max_tokens`), `wrong_language` (clearly not the chat's language), `unknown_url` (an
+    address that no source contains), `lost_facts` (of the policy's `pinned_kinds`).
     """
     text = summary_text.strip()
     told = [text_of(message) for message in sources]
@@ -83,9 +83,9 @@ def verdict(
 def with_carried(
     summary_text: str, lost: Sequence[str], *, max_tokens: int, counter: TokenCounter
 ) -> str:
-    """Add facts that a summary lost, as bullets under its first section, as far as they fit.
+    """Add facts that a summary lost, as bullets under its first section, while they fit.
 
-    Mechanical: identifiers, numbers and dates are copied, not rephrased.
+    Identifiers, numbers and dates are copied, not rephrased.
     """
     lines = summary_text.strip().split("\n")
     place = next((n for n, line in enumerate(lines, start=1) if _HEADING.match(line)), 0)
@@ -100,9 +100,9 @@ def with_carried(
 def has_unknown_url(
     summary_text: str, *, sources: Sequence[Message], previous: Summary | None
 ) -> bool:
-    """Tell whether a summary has an address that neither its sources nor the previous one hold.
+    """Return True if a summary has an address that no source and no previous summary contains.
 
-    Calls and results of tools are sources too. An address that was cut counts by its beginning.
+    Tool calls and tool results are sources too. A truncated address is matched by its beginning.
     """
     found = facts_in(summary_text)["url"]
     if not found:
@@ -113,7 +113,7 @@ def has_unknown_url(
 
 
 def _everything(message: Message) -> str:
-    """Return the texts, calls and results of a message as the summariser reads them."""
+    """Return the texts, calls and results of a message in the form that the summariser reads."""
     written = (value for part in parts_to_json(message.parts) for value in part.values())
     return "\n".join(written)
 
@@ -121,7 +121,7 @@ def _everything(message: Message) -> str:
 def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
-    # A summary may hold a quoted template mark only made harmless, so both sides are compared so.
+    # A summary may quote a template mark only in escaped form, so both sides are compared escaped.
     lost = retention(neutral(read), neutral(text)).lost
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
@@ -129,8 +129,8 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
 def keep_sections(text: str, sections: Sequence[str]) -> str:
     """Return a summary with only its requested sections.
 
-    Text before the first of them and sections with other headings are removed; deeper headings
-    inside a section stay. A text without any requested heading comes back as it is.
+    Text before the first of them and sections with other headings are removed. Deeper headings
+    inside a section stay. A text without any requested heading is returned unchanged.
     """
     known = {name.casefold() for name in sections}
     kept: list[str] = []
@@ -148,13 +148,13 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
 
 
 def missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
-    """Return those of the required headings that do not stand on a line of their own."""
+    """Return the required headings that do not have a line to themselves in the text."""
     found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in sections if name.casefold() not in found)
 
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
-# A summary that opens like this is the model talking about itself, not about the chat.
+# A summary that opens like this is about the model, not about the chat.
 _REFUSAL = re.compile(
     r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"
     r"unfortunately, i\b|抱歉|对不起|es tut mir leid|je suis désolé|lo siento)",
@@ -165,7 +165,7 @@ _ERROR = re.compile(
     r"service unavailable|rate limit|too many requests|<!doctype|<html|[45]\d\d\b)",
     re.IGNORECASE,
 )
-# The transcript going on instead of being summarised.
+# The model continued the transcript instead of summarising it.
 _ROLE_HEADER = re.compile(
     r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:",
     re.IGNORECASE | re.MULTILINE,

@@ -1,8 +1,8 @@
-"""The prompt of an agent as one text, in the form of a kind of agent (see `agentformats`).
+"""The prompt of an agent as one text, in the form of its agent type (see `agentformats`).
 
-The text is the one that a program gets for the agent, with sections for a summary, pinned messages
-and background where there are any. The policy's system text and the rules of the team stay in role
-`system`; steps of the running turn follow as messages, because tools need them.
+The text equals the one that an external agent client gets, with extra sections for a summary,
+pinned messages and background where they exist. The policy's system text and the team's rules
+stay in role `system`. Steps of the running turn follow as messages, because tools need them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import SECTION_JOINT, Background
 
-# Each message in its own role: no text form.
+# Each message in its own role, without a text form.
 MESSAGES = "messages"
 PROMPT_FORMS: Mapping[str, PromptForm] = {**FORMS, "plain": PLAIN_TEXT}
-# The sections in their order.
+# The sections in prompt order.
 SECTIONS = ("instructions", "task", "summary", "pinned", "conversation", "background", "current")
 # The parts of the tail with separate sections; all others are background.
 _SECTION_OF = {"agent": "instructions", "task": "task"}
@@ -34,7 +34,7 @@ def makes_text(form: str) -> bool:
 
 
 class AgentMaker(TextMaker):
-    """Makes the pieces of an agent's prompt and joins them to a text in a form."""
+    """Makes the pieces of an agent's prompt and joins them to one text in a given form."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class AgentMaker(TextMaker):
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
         """Make a piece for each instruction, the task, and each part of the background."""
         own = [
-            # Instructions are trusted; people of the chat write the task.
+            # Instructions are trusted. Users of the chat write the task.
             (name, part if name == "agent" else self._guard(part))
             for name, part in self._inner
         ]
@@ -82,7 +82,7 @@ class AgentMaker(TextMaker):
         return self._piece(segment, self._entry_of(message, text_of(message)), note=False)
 
     def question(self, message: Message) -> Block:
-        """Make the piece of the whole question, without the name of its speaker."""
+        """Make the piece of the uncut question, without the speaker's name."""
         made = Maker.question(self, message)
         wire = made.wires[0]
         places = tuple(
@@ -111,7 +111,7 @@ class AgentMaker(TextMaker):
         wires = [wire for block in parts.question for wire in block.wires]
         segments += [segment for block in parts.question for segment in block.segments]
         asked = SECTION_JOINT.join(wire.content for wire in wires)
-        # An agent's prompt always has a question, or an instruction in its place.
+        # An agent's prompt always has a question or an instruction instead of one.
         text = self._settled(
             segments, f"{head}{asked}{after}", moved(wires[0].images, by=len(head))
         )

@@ -1,7 +1,8 @@
-"""The prompt of one agent of a team, in the form its program expects.
+"""The prompt of one agent of a team, in the form that its client expects.
 
-Each form has a title or a tag for every part; a text cannot imitate them: its lines are set in by a
-space, its tags escaped. The forms are our own choice: the programs take free text.
+Each form has a title or a tag for every part. Message texts cannot imitate them: matching lines are
+indented by a space, and matching tags are escaped. The forms are defined by this project, because
+the clients accept free text.
 """
 
 import logging
@@ -19,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """The prompt for an agent's program, and the text for its system option, if it has one.
+    """The prompt for an agent's client, and the text for its system option, if it has one.
 
-    `omitted` counts the oldest context messages that gave way to `max_bytes`.
+    `omitted` counts the oldest context messages that were removed to fit `max_bytes`.
     """
 
     prompt: str
@@ -29,7 +30,7 @@ class AgentPrompt:
     omitted: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the form that integrators read; `systemFlag` only where there is one."""
+        """Return the JSON form of the API; `systemFlag` is present only with a system text."""
         written: dict[str, object] = {"prompt": self.prompt}
         if self.system_flag is not None:
             written["systemFlag"] = self.system_flag
@@ -37,18 +38,18 @@ class AgentPrompt:
 
 
 class AgentPromptTooLarge(Exception):
-    """An agent's prompt is over its bytes even without any earlier message."""
+    """An agent's prompt exceeds its byte limit even without earlier messages."""
 
     code = "agent_prompt_too_large"
 
 
 @dataclass(frozen=True, slots=True)
 class PromptForm:
-    """The form of a prompt for one kind of agent.
+    """The prompt form of one agent type.
 
-    `titles` names the sections: the text above each, or its tag. `line` writes one message of the
-    conversation; a tagged form has a tag for it. `has_system_option`: the instructions go to the
-    program's system option instead of a section.
+    `titles` are the section titles: the text above each section, or its tag. `line` formats one
+    message of the conversation; a tagged form has a tag for it. With `has_system_option` the
+    instructions go to the client's system option instead of a section.
     """
 
     titles: Mapping[str, str]
@@ -62,19 +63,19 @@ class PromptForm:
         return (f"<{title}>\n", f"\n</{title}>") if self.is_tagged else (f"{title}\n", "")
 
     def section(self, section: str, text: str) -> str:
-        """Write a section; nothing without a text."""
+        """Write a section. Returns an empty text if the section is empty."""
         before, after = self.borders(section)
         return f"{before}{text}{after}" if text else ""
 
     def entry(self, sender: str, to: str, text: str) -> str:
-        """Write a message of the conversation, whose text is guarded already."""
+        """Write a message of the conversation. Its text must already be guarded."""
         if self.is_tagged:
             opening = f'<message from="{_attribute(sender)}" to="{_attribute(to)}">'
             return f"{opening}\n{text}\n</message>"
         return self.line.format(sender=_flat(sender), to=_flat(to), content=text)
 
     def guard(self, text: str, *, sections: Sequence[str]) -> str:
-        """Change lines or tags of a text that imitate those of the `sections`."""
+        """Escape lines or tags of a text that imitate those of the `sections`."""
         titles = tuple(self.titles[name] for name in sections if name in self.titles)
         if self.is_tagged:
             return _tags((*titles, "message")).sub("&lt;", text)
@@ -82,10 +83,10 @@ class PromptForm:
 
 
 def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
-    """Write the prompt for a kind of agent; for an unknown kind as plain text.
+    """Write the prompt for an agent type; an unknown type gets plain text.
 
-    Over `max_bytes` (prompt and system text together) the oldest context goes first, the newest
-    message is never cut. Raises AgentPromptTooLarge.
+    Over `max_bytes` (prompt and system text together) the oldest context is removed first. The
+    newest message is never cut. Raises AgentPromptTooLarge.
     """
     normalized = normalized_agent_type(agent_type)
     form = FORMS.get(normalized)
@@ -100,14 +101,14 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
 
 
 def normalized_agent_type(agent_type: str) -> str:
-    """Return the full name of a known kind of agent, whatever its case; others come back equal."""
+    """Return the full name of a known agent type, ignoring case; unknown types are unchanged."""
     return _FULL_NAMES.get(agent_type.lower(), agent_type)
 
 
 def write_prompt(
     form: PromptForm, context: AgentContext, messages: Sequence[ContextMessage]
 ) -> AgentPrompt:
-    """Write a prompt in a form with these messages of the context."""
+    """Write a prompt in a form, with these context messages."""
 
     def guard(text: str) -> str:
         return form.guard(text, sections=SECTIONS)
@@ -127,7 +128,7 @@ def write_prompt(
     return AgentPrompt(SECTION_JOINT.join(parts), flag or None)
 
 
-# The sections of a program's prompt, in order; the prompts of this server's own rounds have more.
+# The sections of a client's prompt, in order. Prompts of the server's own rounds have more.
 SECTIONS = ("instructions", "task", "conversation", "current")
 CLAUDE_CODE = PromptForm(
     titles={

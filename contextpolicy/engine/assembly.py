@@ -1,7 +1,7 @@
 """Composes one prompt from policy, summary, history, question and steps.
 
-`compose` is pure and costs O(what it is given). It returns the assembled context, or
-`WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards `need` says
+`compose` is pure, and its cost is linear in its input. It returns the assembled context or
+`WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards `need` reports
 whether a summary should be prepared or swapped in.
 """
 
@@ -55,8 +55,8 @@ from contextpolicy.engine.window import (
     WindowMove,
 )
 
-# The notes of a context: changes of the whole prompt, repairs of one message, and the reasons why
-# the fallback stood in for a strategy.
+# The notes of a context: changes of the whole prompt, repairs of single messages, and the reasons
+# why a strategy was replaced by the fallback.
 CHANGES = ("opening_added", "messages_joined")
 REPAIRS = (
     "no_result",
@@ -71,16 +71,15 @@ FALLBACKS = ("missing", "failed", "changed_tools", "unsound")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposeInput(PromptFacts):
-    """Every fact a prompt is made of; those beside history are described in `PromptFacts`.
+    """The input of `compose`. Fields other than history are described in `PromptFacts`.
 
-    `window_to`: the seq up to which an active `window` row leaves messages out, 0 for none.
-    `history`: messages of finished turns, ascending by seq, that neither it nor the summary covers;
-    it may be only the newest part, then `unloaded` is the range before it. It begins with those of
-    the summary's exceptions that are not pinned, unless the window leaves them out; messages that
-    are covered or before the window are passed over. `last_seq`: the branch's highest seq.
-    `skipped`: ranges of seqs that a history provider of a package left out; `notes`: of the caller,
-    for the receipt. `strategy`: in place of the one that `values.strategy` names among the
-    strategies that ship.
+    `window_to`: the seq up to which an active `window` row omits messages; 0 without one.
+    `history`: messages of finished turns, ascending by seq, after the window and the summary. It
+    may be only the newest part; then `unloaded` is the range before it. It begins with the
+    summary's exceptions that are not pinned, unless the window omits them. Covered messages and
+    messages before the window are skipped. `last_seq`: the branch's highest seq. `skipped`: ranges
+    of seqs that a package's history provider omitted. `notes`: the caller's notes for the receipt.
+    `strategy`: replaces the built-in strategy that `values.strategy` names.
     """
 
     last_seq: int
@@ -94,15 +93,15 @@ class ComposeInput(PromptFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssembledContext:
-    """The messages and tools that are sent, and the account of them.
+    """The messages and tools that are sent, and their accounting.
 
-    `segments` are in prompt order and add up to `prompt_tokens` (our count). `texts` holds, by
-    SHA-256, each text that is no stored message. `original_count` counts the history messages that
-    no summary covers and nobody excluded, `compressed_count` those of them sent, `truncated_count`
-    the ones of these that were cut. `adjusted` names what had to differ from the policy, `notes`
-    the changes, the repairs for the wire as `seq:repair[:call]`, and `strategy:fallback`. `lead`:
-    how many messages, and how many segments, stand before the tail and the question. `cache_marks`:
-    after how many messages a part ends that later prompts begin with too (see `cachemarks`).
+    `segments` are in prompt order and add up to `prompt_tokens` (our count). `texts` maps SHA-256
+    to each text that is not a stored message. `original_count` counts the history messages that are
+    neither covered by a summary nor excluded. `compressed_count` counts those that are sent, and
+    `truncated_count` those sent and cut. `adjusted` names deviations from the policy. `notes` names
+    changes, repairs as `seq:repair[:call]`, and `strategy:fallback`. `lead` is the prefix before
+    the tail and the question: its number of messages and of segments. `cache_marks` are message
+    counts after which a cache breakpoint is placed (see `cachemarks`).
     """
 
     messages: tuple[WireMessage, ...]
@@ -128,10 +127,10 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True)
 class WindowNeeded:
-    """History has to move first: store a `window` row up to `to_seq`, then compose again.
+    """History must be shortened first: store a `window` row up to `to_seq`, then compose again.
 
-    Tokens are those of history before and after, in our count; messages never loaded are not
-    counted.
+    Tokens are those of history before and after, in our count. Messages that were not loaded are
+    not counted.
     """
 
     to_seq: int
@@ -142,10 +141,10 @@ class WindowNeeded:
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """The answer to "is a summary due?": `prepare` it in the background, `swap` it in once ready.
+    """A due summary: `prepare` it in the background, or `swap` it in once it is ready.
 
-    `tokens` is the prompt in the provider's tokens, `mark` the mark it passed (0: none), `turns`
-    the finished turns that stand unfolded.
+    `tokens` is the prompt in the provider's tokens, `mark` the mark it passed (0: none). `turns`
+    counts the finished turns that no summary covers.
     """
 
     action: Literal["none", "prepare", "swap"]
@@ -158,18 +157,18 @@ class CompactionNeed:
 
 
 def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Decide what is sent, within the prompt limit and with every message accounted for.
+    """Compose a prompt within the prompt limit, with every message of the branch accounted for.
 
-    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if what may not leave does not fit,
-    and PartitionError if the input does not account for every message of the branch. Numbers of a
-    policy that are out of range, which no saved policy has, are PolicyImpossible too.
+    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit, and
+    PartitionError if the input does not account for every message of the branch. Policy numbers out
+    of range, which a saved policy cannot have, also raise PolicyImpossible.
     """
     for _, _, sentence in number_clashes(given.values):
         raise PolicyImpossible(sentence)
     prompt = _Prompt(given)
     choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove) and prompt.excerpts:
-        # Steps of the turn need the room by now: excerpts leave before history does.
+        # Steps of the turn now need the room: excerpts are removed before history is.
         prompt = _Prompt(without_excerpts(given))
         choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove):
@@ -183,17 +182,17 @@ def without_excerpts(given: ComposeInput) -> ComposeInput:
 
 
 def was_compressed(context: AssembledContext) -> bool:
-    """Tell whether the turn gets an event `context.compressed`: something was left out or cut."""
+    """Return True if something was omitted or cut, which sends the event `context.compressed`."""
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
 def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
-    """Say whether a summary should be prepared or swapped in, after `context` was composed."""
+    """Return whether a summary should be prepared or swapped in, after composing `context`."""
     values = given.values
     limit = prompt_limit(values, model_window=given.model_window)
     taken = context.prompt_tokens
     if values.reference_share:
-        # Excerpts take room that is free; they never bring a compaction about.
+        # Excerpts use only free room, so they never trigger a compaction.
         taken -= _excerpt_tokens(context.segments)
     tokens = int(taken * given.calibration)
     unfolded = [message for message in given.history if not covers(given.summary, message.seq)]
@@ -215,7 +214,7 @@ def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
 
 
 class _Prompt:
-    """One composition: the parts beside history first, then what history stays, then the layout."""
+    """One composition: first the parts other than history, then the history, then the layout."""
 
     def __init__(self, given: ComposeInput) -> None:
         self.given = given
@@ -233,13 +232,13 @@ class _Prompt:
         self.maker, self.fixed = self.pieces.maker, self.pieces.fixed
         self.sorted = self.pieces.sorted
         self.entries = Entries(self.sorted.live, make=self.pieces.history)
-        # The tokens of retrieved context that takes free room only.
+        # Tokens of retrieved context that uses only free room.
         self.excerpts = 0
         if given.values.reference_share:
             self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
-        """Return the strategy's decision, and why it is not its own: "" if it is."""
+        """Return the decision, and the reason if the fallback replaced the strategy, else ""."""
         given, taken = self.given, self.fixed.cost
         limit = self.marks.limit - taken
         ceiling = given.values.window_tokens
@@ -247,7 +246,7 @@ class _Prompt:
             values=given.values,
             room=Room(
                 limit,
-                # Excerpts take free room up to the limit; the marks are those of everything else.
+                # Excerpts use free room up to the limit. The marks apply to everything else.
                 min(self.marks.high - taken + self.excerpts, max(limit, self.marks.high - taken)),
                 min(self.marks.low - taken + self.excerpts, max(limit, self.marks.low - taken)),
                 NO_CEILING
@@ -271,13 +270,13 @@ class _Prompt:
         return WindowNeeded(to_seq, move.tokens_before, move.tokens_after, move.reason)
 
     def assemble(self, choice: WindowChoice, fallback: str) -> AssembledContext:
-        """Lay out the chosen parts, check the partition and write the account."""
+        """Lay out the chosen parts, check the partition and do the accounting."""
         kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
         blocks, notes = self.pieces.laid_out(pins, kept)
         tokens = tokens_of(blocks)
         while tokens > self.marks.limit and len(kept) > len(self.pieces.continued):
-            # A text may count more than its pieces: then the oldest entry gives way.
+            # The text may count more tokens than its pieces: then drop the oldest entry.
             left.append((kept.pop(0).message.seq, "budget"))
             blocks, notes = self.pieces.laid_out(pins, kept)
             tokens = tokens_of(blocks)
@@ -304,7 +303,7 @@ class _Prompt:
         )
 
     def _pins_beside(self, choice: WindowChoice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
-        """Return the pins that fit beside the chosen history, and (seq, reason) of all left out."""
+        """Return the pins that fit next to the history, and (seq, reason) of omitted messages."""
         out = [(self.sorted.live[place], reason) for place, reason in choice.left]
         left = [(message.seq, reason) for message, reason in out if not message.pinned]
         left = [*self.sorted.left, *self.fixed.left, *left]
@@ -350,15 +349,15 @@ class _Prompt:
 
 
 def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
-    """Count the messages and the segments that stand before everything new."""
+    """Count the messages and the segments of the prefix, before all new content."""
     before = list(takewhile(lambda b: all(s.origin not in NEW for s in b.segments), blocks))
     return sum(len(b.wires) for b in before), sum(len(b.segments) for b in before)
 
 
 def lead_of(context: AssembledContext) -> AssembledContext | None:
-    """Return the part of a prompt with which the next one begins too, as a prompt of its own.
+    """Return the prefix that the next prompt shares, as a separate prompt with its own accounting.
 
-    The account is of what it sends. None if nothing of what was said is in it.
+    None if it contains no message of the chat.
     """
     messages, count = context.lead
     segments = context.segments[:count]
@@ -377,7 +376,7 @@ def lead_of(context: AssembledContext) -> AssembledContext | None:
 
 
 _ALL_PARTS = ("system", "tools", "summary", "pins", "history", "tail", "question", "steps")
-# Origins whose part of the budget has another name.
+# Origins whose part of the budget has a different name.
 _PARTS = {
     "opening": "system",
     "pin": "pins",
@@ -388,7 +387,7 @@ _PARTS = {
 
 
 def tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
-    """Count what each part of the budget takes, by its name there, in our count."""
+    """Count the tokens of each budget part, by part name, in our count."""
     taken: Counter[str] = Counter()
     for segment in segments:
         taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
@@ -400,7 +399,7 @@ def _excerpt_tokens(segments: Iterable[Segment]) -> int:
 
 
 def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:
-    """Return the length of the reply, in tokens, from which folding is due; None: it never is."""
+    """Return the reply length in tokens from which a compaction is due; None: it never is."""
     if needed.reason == "strategy":
         return None
     threshold = values.turn_threshold

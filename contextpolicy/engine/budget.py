@@ -1,4 +1,4 @@
-"""Token arithmetic: the prompt limit, the marks on it, and what each part of a prompt takes."""
+"""Token arithmetic: the prompt limit, its marks, and the tokens of each part of a prompt."""
 
 from dataclasses import dataclass
 
@@ -7,32 +7,32 @@ from contextpolicy.engine.policy_fields import mark
 
 
 class BudgetRefusal(Exception):
-    """A prompt cannot be built within its limit; `code` is stable, the text says what to do."""
+    """A prompt cannot be built within its limit. `code` is stable; the text says what to do."""
 
     code = "budget_refused"
 
 
 class PolicyImpossible(BudgetRefusal):
-    """The parts that never leave a prompt do not fit its limit, whatever the chat says."""
+    """The required parts of every prompt do not fit its limit, whatever the chat contains."""
 
     code = "policy_impossible"
 
 
 class QuestionTooLarge(BudgetRefusal):
-    """The message to be answered does not fit beside the system text and the tools."""
+    """The message to be answered does not fit together with the system text and the tools."""
 
     code = "message_too_large"
 
 
 class TurnTooLarge(BudgetRefusal):
-    """The newest step of the running turn does not fit, even with its tool results cut."""
+    """The newest step of the running turn does not fit, even with truncated tool results."""
 
     code = "turn_too_large"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The tokens that a prompt may take and those that it takes.
+    """The tokens that a prompt may use and those that it uses.
 
     `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is the prompt
     limit in our count (`prompt_limit` / `calibration`); the parts below it are in our count too.
@@ -68,10 +68,10 @@ class Budget:
 
 
 def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
-    """Return the most tokens that a prompt may have.
+    """Return the maximum number of tokens of a prompt.
 
-    That is the budget or the model's window, whichever is smaller, less the reserve. May be zero or
-    less for values that cannot work with the model.
+    That is the budget or the model's window, whichever is smaller, minus the reserve. It may be
+    zero or negative for values that cannot work with the model.
     """
     ceiling = values.token_budget
     if model_window is not None:
@@ -80,43 +80,43 @@ def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
 
 
 def request_limit(values: PolicyValues, *, model_window: int | None) -> int:
-    """Return the most tokens of a request for a summary.
+    """Return the maximum number of tokens of a summary request.
 
-    That is a prompt's limit, with room for the summary itself.
+    That is the prompt limit plus room for the summary itself.
     """
     limit = prompt_limit(values, model_window=model_window)
     return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
 
 
 def readable_tokens(values: PolicyValues, *, model_window: int | None, calibration: float) -> int:
-    """Return the most tokens of a whole request for a summary, in our count; at least 1."""
+    """Return the maximum tokens of a whole summary request, in our count; at least 1."""
     limit = request_limit(values, model_window=model_window)
     return in_our_count(max(limit, 1), calibration=calibration)
 
 
 def prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the tokens from which a summary is prepared in the background."""
+    """Return the number of tokens from which a summary is prepared in the background."""
     return mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit)
 
 
 def compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the tokens from which history is compacted: the high mark."""
+    """Return the number of tokens from which history is compacted: the high mark."""
     return mark(values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit)
 
 
 def low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the tokens to which a compaction brings the prompt down."""
+    """Return the number of tokens that a compaction reduces the prompt to."""
     return mark(values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit)
 
 
 def in_our_count(tokens: int, *, calibration: float) -> int:
-    """Turn a number of the provider's tokens into our count.
+    """Convert the provider's tokens to our count.
 
     `calibration` is the provider's tokens divided by ours, measured per model. Raises ValueError if
     it is not positive.
     """
     if calibration <= 0:
-        raise ValueError("The calibration of a model is a positive factor.")
+        raise ValueError("The calibration of a model must be positive.")
     return int(tokens / calibration)
 
 
@@ -131,7 +131,7 @@ class Marks:
 
 
 def marks_of(values: PolicyValues, *, model_window: int | None, calibration: float) -> Marks:
-    """Return the limit and the marks that hold for a prompt to one model."""
+    """Return the limit and the marks of a prompt to one model."""
     limit = prompt_limit(values, model_window=model_window)
     high = compact_mark(values, prompt_limit=limit)
     low = low_mark(values, prompt_limit=limit)

@@ -1,14 +1,13 @@
-"""Finds where a prompt has parts that later prompts begin with too.
+"""Places the cache breakpoints of a prompt: the ends of prefixes that later prompts share.
 
-Some servers keep what they have read only up to places that the request marks, and look for what
-they kept before at such places, and a little before them. Four places serve:
+Some servers cache a prompt only up to breakpoints that the request sets. They look for cached
+prefixes at the breakpoints and a little before them. There are four breakpoints:
 
     tools, system ┃ summary, pins, history … earlier question ┃ … newest reply ┃ tail, question ┃
 
-The first outlives every summary. At the second the prompt before this one ended, if it had no tail;
-it is found there although a turn may have brought many messages since. The third is where the next
-prompt still begins alike, the last where it does without a tail; within a turn with tools it does
-in any case.
+The first survives every summary. The second is where the previous prompt ended, if it had no tail;
+it is found even if a turn added many messages since. The third is where the next prompt's shared
+prefix ends. The fourth is where it ends if there is no tail, and always within a turn with tools.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,17 +16,17 @@ from itertools import takewhile
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import Origin, Segment
 
-# What is another one in each prompt, and what follows it. A block that has some of it, because
-# roles were joined or because the layout is one text, is another one too.
+# Origins that differ in each prompt, and those that follow them. A block with any of them, because
+# roles were joined or the layout is one text, differs too.
 NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
 
 Piece = tuple[Sequence[Segment], int]
 
 
 def cache_marks(pieces: Sequence[Piece], messages: Sequence[WireMessage]) -> tuple[int, ...]:
-    """Return after how many messages such a part ends, each place once, ascending.
+    """Return the message counts after which a breakpoint is placed, ascending and distinct.
 
-    `pieces`: the segments of a prompt with the number of messages that they make, in prompt order.
+    `pieces`: the segments of a prompt with their number of messages, in prompt order.
     """
     lead = list(takewhile(lambda piece: all(s.origin not in NEW for s in piece[0]), pieces))
     fixed = takewhile(lambda piece: all(s.origin in {"system", "tools"} for s in piece[0]), lead)
@@ -43,7 +42,7 @@ def _messages(pieces: Iterable[Piece]) -> int:
 
 
 def _earlier_question(lead: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
-    """Count the messages up to the newest one of a person in the history; 0 if there is none."""
+    """Count the messages up to the newest user message of the history; 0 if there is none."""
     end = _messages(lead)
     for segments, count in reversed(lead):
         is_history = any(segment.origin == "history" for segment in segments)

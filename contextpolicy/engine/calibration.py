@@ -1,7 +1,7 @@
-"""Learns from what providers bill: our count times a factor per model.
+"""Learns a factor per model that converts our token count to the tokens that providers bill.
 
-A character count is wrong by a third on code and by more on Chinese; the factor of a model follows
-the provider's numbers slowly and stays within bounds, so that one odd reply changes little.
+A character count is off by a third on code and by more on Chinese. The factor follows the
+provider's numbers slowly and within bounds, so that one unusual reply changes little.
 """
 
 from collections.abc import Mapping
@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 
 from contextpolicy.engine.scripts import present, sole
 
-# An exponential moving average with a largest step and bounds, after gemini-cli.
+# An exponential moving average with a maximum step and bounds, after gemini-cli.
 RATE = 0.2
 LARGEST_STEP = 0.15
 LOWEST, HIGHEST = 0.5, 2.0
+# The first samples may change an estimate by at most this share: they may all be odd.
+FEW_SAMPLES = 5
+LARGEST_EARLY_CHANGE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledUsage:
     """The tokens that a provider billed for one call, and which call it was.
 
-    `uncached`, `cache_read` and `cache_write` are its input tokens by price; `estimate` is our
-    count of the same prompt.
+    `uncached`, `cache_read` and `cache_write` are disjoint input tokens, each with its own price;
+    `estimate` is our count of the same prompt.
     """
 
     model: str
@@ -32,14 +35,14 @@ class BilledUsage:
 
     @property
     def input_tokens(self) -> int:
-        """The tokens of the prompt: each counted once, whatever it cost."""
+        """The tokens of the prompt: each counted once, whatever its price."""
         return self.uncached + self.cache_read + self.cache_write
 
 
 def why_not_counted(usage: BilledUsage, *, model: str) -> str:
-    """Say why a call teaches nothing about `model`; "" if it teaches something.
+    """Return the reason why a call cannot calibrate `model`; "" if it can.
 
-    `other_model`, `not_completed` (stopped or failed calls bill anything), `no_numbers`.
+    `other_model`, `not_completed` (stopped or failed calls may bill any number), `no_numbers`.
     """
     if usage.model != model:
         return "other_model"
@@ -48,31 +51,46 @@ def why_not_counted(usage: BilledUsage, *, model: str) -> str:
     return "" if usage.estimate > 0 and usage.input_tokens > 0 else "no_numbers"
 
 
-def calibrate(previous: float, *, estimate: int, actual: int) -> float:
-    """Return the next factor of a model: the provider's tokens per token of ours.
+def calibrate(
+    previous: float,
+    *,
+    estimate: int,
+    actual: int,
+    samples: int = FEW_SAMPLES,
+    base: float = 1.0,
+) -> float:
+    """Return the next factor of a model: provider's tokens per token of our count.
 
-    Moves from `previous` a fifth of the way to this call's ratio, by 0.15 at most, within 0.5 to 2.
-    Numbers below 1 change nothing.
+    Moves from `previous` by a fifth of the distance to this call's ratio, at most by 0.15, within
+    0.5 to 2. Numbers below 1 change nothing. While `samples`, the number of earlier calls, is below
+    5, the result is within 15 % of `base`, the factor that an uncalibrated prompt would get.
     """
     if estimate < 1 or actual < 1:
         return previous
     step = RATE * (actual / estimate - previous)
     bounded = max(-LARGEST_STEP, min(LARGEST_STEP, step))
-    return max(LOWEST, min(HIGHEST, previous + bounded))
+    lowest, highest = LOWEST, HIGHEST
+    if samples < FEW_SAMPLES:
+        lowest = max(lowest, base * (1 - LARGEST_EARLY_CHANGE))
+        highest = min(highest, base * (1 + LARGEST_EARLY_CHANGE))
+    return max(lowest, min(highest, previous + bounded))
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The factors known of a model's count: one over all its calls, and one for each script."""
+    """The known factors of a model: one over all its calls, and one for each script."""
 
     overall: float = 1.0
     by_script: Mapping[str, float] = field(default_factory=dict)
+    # The calls behind them. A factor without a count was learned before counts were stored.
+    samples: int = 0
+    samples_by_script: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, shares: Mapping[str, float]) -> float:
-        """Return the factor for a prompt written in these scripts: the largest of them.
+        """Return the factor for a prompt with these scripts: the largest one.
 
-        A script of which nothing was learned takes the factor over all calls, but none below 1:
-        small factors of other scripts say nothing about it, and a limit must hold.
+        A script without a factor uses the factor over all calls, but at least 1: small factors of
+        other scripts say nothing about it, and the limit must hold.
         """
         if not self.by_script:
             return self.overall
@@ -81,21 +99,32 @@ class Factors:
 
     @property
     def unknown(self) -> float:
-        """The factor for a script of which nothing was learned."""
+        """The factor for a script that has none yet."""
         return max(self.overall, 1.0)
 
     @property
     def lowest(self) -> float:
-        """The smallest factor that a prompt may get: with it the most history fits."""
+        """The smallest factor that a prompt may get. With it, the most history fits."""
         return min(*self.by_script.values(), self.unknown) if self.by_script else self.overall
 
     def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
-        """Learn from a call with a prompt in these scripts; a mixture teaches no script."""
-        overall = calibrate(self.overall, estimate=estimate, actual=actual)
+        """Return the factors updated by one call; a prompt in mixed scripts updates no script."""
+        overall = calibrate(self.overall, estimate=estimate, actual=actual, samples=self.samples)
+        samples = self.samples + 1
         script = sole(shares)
         if not script:
-            return Factors(overall, self.by_script)
+            return Factors(overall, self.by_script, samples, self.samples_by_script)
+        known = self.samples_by_script.get(script, self.samples if script in self.by_script else 0)
         learned = calibrate(
-            self.by_script.get(script, self.unknown), estimate=estimate, actual=actual
+            self.by_script.get(script, self.unknown),
+            estimate=estimate,
+            actual=actual,
+            samples=known,
+            base=self.unknown if self.samples >= FEW_SAMPLES else 1.0,
         )
-        return Factors(overall, {**self.by_script, script: learned})
+        return Factors(
+            overall,
+            {**self.by_script, script: learned},
+            samples,
+            {**self.samples_by_script, script: known + 1},
+        )

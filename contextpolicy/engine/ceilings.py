@@ -1,4 +1,4 @@
-"""The ceilings of history: how near it is to one, and how far down a compaction goes."""
+"""The ceilings of history: how close it is to one, and how far a compaction reduces it."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from contextpolicy.engine.policy import PolicyValues
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The size of a history by each measure that has a ceiling."""
+    """The size of a history in each unit that has a ceiling."""
 
     messages: int
     turns: int
@@ -15,12 +15,12 @@ class History:
 
 
 def is_near_ceiling(history: History, *, values: PolicyValues) -> bool:
-    """Tell whether history has reached the prepare mark of a ceiling."""
+    """Return True if history has reached the prepare mark of a ceiling."""
     return any(size >= values.prepare_at * ceiling for size, ceiling in _measured(history, values))
 
 
 def is_low_enough(history: History, *, values: PolicyValues) -> bool:
-    """Tell whether what stays is at the low mark of every ceiling."""
+    """Return True if the remaining history is at or below the low mark of every ceiling."""
     return all(
         size <= int(values.compact_to * ceiling) for size, ceiling in _measured(history, values)
     )

@@ -1,7 +1,7 @@
 """Converts OpenAI chat messages to a list of turns, and back.
 
-Calls and their results become parts of the assistant's message; role `tool` exists in the list
-only. What is lost on the way in is named (`KIND:detail`); a message that cannot be read is refused.
+Calls and their results become parts of the assistant's message; role `tool` exists only in the
+list. Content lost on import is reported (`KIND:detail`). A message that cannot be read is rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class ReadMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
-    """A list of chat messages as it was read; its system text stands apart and has no effect."""
+    """A parsed list of chat messages; its system text is separate and has no effect."""
 
     system: str
     messages: tuple[ReadMessage, ...]
@@ -45,10 +45,10 @@ class MalformedChatMessage(ValueError):
 
 
 def from_chat_messages(data: object) -> ReadMessages:
-    """Read chat messages. Raises MalformedChatMessage for what has no known form.
+    """Parse chat messages. Raises MalformedChatMessage for an unknown form.
 
     Losses: `system_moved:N` (a system text after the first message), `stray_result:ID` (a result
-    without a call before it), `content_dropped:KIND` (what a message cannot hold).
+    without a preceding call), `content_dropped:KIND` (content that a message cannot hold).
     """
     if not isinstance(data, list | tuple):
         raise MalformedChatMessage("The messages must be a list.")
@@ -60,7 +60,7 @@ def from_chat_messages(data: object) -> ReadMessages:
 
 
 def to_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
-    """Write wire messages as chat messages, JSON-ready."""
+    """Convert wire messages to chat messages, JSON-ready."""
     return [_written(wire) for wire in wires]
 
 
@@ -71,7 +71,7 @@ class _MessageReader:
         self.losses: list[str] = []
 
     def read(self, item: object, place: int) -> None:
-        """Read the message at `place`; raises MalformedChatMessage if it has no known form."""
+        """Parse the message at `place`; raises MalformedChatMessage if its form is unknown."""
         if not isinstance(item, Mapping):
             raise MalformedChatMessage(f"Message {place} must be an object.")
         role = item.get("role")

@@ -1,6 +1,6 @@
-"""Folds more than a summariser can read at once: in chunks, whose summaries are then merged.
+"""Plans a summary of more text than a summariser can read at once: in chunks that are merged.
 
-Every source is in exactly one chunk, so the merged summary covers only what was really read.
+Every source is in exactly one chunk, so the merged summary covers only messages that were read.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from contextpolicy.engine.groups import legal_cuts
 from contextpolicy.engine.messages import Message
 
-# A message that alone is too large is cut in the transcript; a token has three characters at least
-# in the texts that are so long.
+# A message too large for one call is cut in the transcript. In texts that long, a token has at
+# least three characters.
 CHARACTERS_PER_TOKEN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that one call reads; `max_chars` cuts each of them in the transcript."""
+    """Messages that one call reads. `max_chars` cuts each of them in the transcript."""
 
     messages: tuple[Message, ...]
     tokens: int
@@ -28,9 +28,9 @@ class MapReduce:
     """The calls of a chunked summary.
 
     One call summarises each chunk. Each round then merges neighbouring summaries: its pairs are
-    (from, to) indexes into the round before, the end not included. The last round has one pair.
-    `before` are the messages before the first chunk, for which no call is made: text that already
-    covers them comes first in what is merged.
+    (from, to) indexes into the previous round, end exclusive. The last round has one pair.
+    `before` are the messages before the first chunk, which no call reads. A text that already
+    covers them is the first input of the merge.
     """
 
     chunks: tuple[Chunk, ...]
@@ -39,7 +39,7 @@ class MapReduce:
 
     @property
     def calls(self) -> int:
-        """The number of calls that all of it takes."""
+        """The total number of calls."""
         return len(self.chunks) + sum(len(merges) for merges in self.rounds)
 
 
@@ -55,11 +55,11 @@ def map_reduce(
     cost: Callable[[Message], int] = _stored,
     most_chunks: int | None = None,
 ) -> MapReduce:
-    """Plan the calls for `sources`, where a call can read `source_limit` tokens.
+    """Plan the calls for `sources`, if one call can read `source_limit` tokens.
 
     Chunks end between turns wherever a turn fits; a longer turn is split between messages. `cost`
-    says what a message takes of a call, in tokens; its own without it. Of more than `most_chunks`
-    the newest are read.
+    returns the tokens that a message takes in a call; by default its stored count. If there would
+    be more than `most_chunks`, only the newest are read.
     """
     chunks = _chunks(sources, [cost(message) for message in sources], source_limit)
     fan_in = max(2, source_limit // max(1, summary_max_tokens))

@@ -2,9 +2,9 @@
 
     - User, 2023-05-08: I have two cats. [#3] One is called Tom. [#7, #9] 05-12: Tom is ill. [#15]
 
-The label names the author and the day. The author holds for the whole bullet; the day holds until
-the next one, which is written without its year if that is the same. A source mark holds for the
-sentences before it, back to the previous mark. A claim is one such stretch with its label.
+The label names the author and the day. The author applies to the whole bullet. A day applies until
+the next day, which is written without its year if that is the same. A source mark applies to the
+sentences before it, back to the previous mark. A claim is one such span with its label.
 """
 
 import re
@@ -25,13 +25,13 @@ _LABEL = re.compile(
 )
 _NEXT_DAY = re.compile(r"(?P<year>\d{4}-)?(?P<rest>\d{2}-\d{2}): ")
 _BULLET = re.compile(r"^(\s*[-*•]\s+)(.*)$", re.MULTILINE)
-# In characters: the end of a sentence is looked for in so many.
+# In characters: how far to look for the end of a sentence.
 _END = 40
 _SENTENCE_END = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
 
 
 class Claim(NamedTuple):
-    """A part of a bullet with its own sources; `sources` are message seqs in the written order."""
+    """A part of a bullet with its own sources. `sources` are message seqs in written order."""
 
     label: str
     text: str
@@ -39,7 +39,7 @@ class Claim(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The parts of a label; empty where it does not name them."""
+    """The parts of a label; each is empty if the label does not have it."""
 
     author: str = ""
     day: str = ""
@@ -53,7 +53,7 @@ def write_label(author: str, day: str) -> str:
 
 
 def read_label(label: str) -> Label:
-    """Read a label that `write_label` wrote; one of another form names nothing."""
+    """Parse a label of `write_label`; a label in another form gives empty parts."""
     found = _LABEL.fullmatch(label)
     if found is None:
         return Label()
@@ -85,12 +85,12 @@ def claims_in(bullet: str) -> list[Claim]:
 
 
 def write_next_day(day: str, *, before: str) -> str:
-    """Write the day of the next sentence of a bullet; `before`: that of the sentence before."""
+    """Write the day of a bullet's next sentence; `before` is the day of the previous sentence."""
     return f"{day.removeprefix(before[:5])}: "
 
 
 def _parts(bullet: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the stretches of a bullet that end in marks after a whole sentence, and the rest."""
+    """Yield the spans of a bullet that end in marks after a whole sentence, then the remainder."""
     start, sources = 0, dict[int, None]()
     marks = list(SOURCE_MARK.finditer(bullet))
     for mark, following in zip_longest(marks, marks[1:]):
@@ -111,13 +111,13 @@ def _parts(bullet: str) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def seqs_in(text: str) -> list[int]:
-    """Return the seqs that the source marks of a text name, ascending, each once."""
+    """Return the seqs in the source marks of a text, ascending and distinct."""
     marks = " ".join(SOURCE_MARK.findall(text))
     return sorted(set(map(int, _SEQ.findall(marks))))
 
 
 def unlabelled_seqs(summary: str) -> frozenset[int]:
-    """Return the seqs that bullets without a label name in their marks."""
+    """Return the seqs in the source marks of bullets without a label."""
     claims = (claim for bullet in _BULLET.finditer(summary) for claim in claims_in(bullet[2]))
     return frozenset(
         seq for claim in claims if not any(read_label(claim.label)) for seq in claim.sources
@@ -131,17 +131,17 @@ def has_days(summary: str) -> bool:
 
 
 def without_marks(text: str) -> str:
-    """Remove the source marks of a text, [#12] or [#12, #15]: they are no facts of the chat."""
+    """Remove the source marks of a text, [#12] or [#12, #15]: they are not facts of the chat."""
     return SOURCE_MARK.sub(" ", text)
 
 
 def without_labels(text: str) -> str:
-    """Remove the labels of all bullets of a summary: their days are no facts of the chat."""
+    """Remove the labels of all bullets of a summary: their days are not facts of the chat."""
     return _BULLET.sub(_without_label, text)
 
 
 def without_label(bullet: str) -> str:
-    """Remove the label of one bullet, given without its sign."""
+    """Remove the label of one bullet, given without its bullet sign."""
     return _LABEL.sub("", bullet, count=1) if _LABEL.match(bullet) else bullet
 
 

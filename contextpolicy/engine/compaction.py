@@ -1,9 +1,8 @@
-"""Plans what a summary folds, and judges the summary that came back.
+"""Plans which messages the next summary replaces.
 
-A summary covers from the first message to `to_seq` except the messages it never saw. The next one
-folds the previous summary and the messages after it, so nothing lies between two summaries: the
-range always begins where the last one ended, and a gap in what was loaded is an error, not an
-assumption.
+A summary covers all messages from the first to `to_seq`, except those that it never read. The next
+summary replaces the previous one and the messages after it, so there is no gap between them. A gap
+in the loaded messages is an error.
 """
 
 import hashlib
@@ -27,27 +26,27 @@ Refusal = Literal[
     "strategy", "below_threshold", "nothing_to_fold", "keep_last", "no_gain", "too_early"
 ]
 
-# Fewer tokens cannot become shorter: the five headings of a summary take half of them.
+# A smaller source cannot become shorter: the five headings of a summary take half of it.
 SMALLEST_SOURCE = 40
-# A compaction by the token marks has to free this share of the prompt limit, or it would soon be
-# due again.
+# A compaction triggered by token marks must free this share of the prompt limit. Otherwise the next
+# one would soon be due.
 SMALLEST_GAIN = 0.05
 
 
 class CoverageGap(Exception):
-    """The loaded messages do not follow the summary without a gap: folding them would lose some."""
+    """The loaded messages do not directly follow the summary; a new summary would lose some."""
 
     code = "coverage_gap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """A plan for a new summary: it folds the previous one and `sources`, ascending.
+    """A plan for a new summary that replaces the previous one and `sources`, ascending.
 
     It will cover `from_seq`..`to_seq` except `exceptions`: pinned, excluded, incomplete and empty
-    messages, which were no source. Tokens are those of the prompt, in our count; `tokens_after`
-    takes the summary at its largest. `adjusted` names what gave way: `keep_last_messages`,
-    `turn_split`, `source_limit`.
+    messages, which are not sources. Tokens are those of the prompt, in our count; `tokens_after`
+    assumes a summary of maximum size. `adjusted` names the rules that were relaxed:
+    `keep_last_messages`, `turn_split`, `source_limit`.
     """
 
     from_seq: int
@@ -62,12 +61,12 @@ class CompactionPlan:
 
     @property
     def source_ids(self) -> tuple[str, ...]:
-        """The ids of the messages that are folded, in their order."""
+        """The ids of the source messages, in order."""
         return tuple(message.id for message in self.sources)
 
     @property
     def sources_digest(self) -> str:
-        """SHA-256, in hex, over the previous summary's id and the source ids, one a line."""
+        """SHA-256, in hex, of the previous summary's id and the source ids, one per line."""
         lines = [self.previous.id if self.previous else "", *self.source_ids]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -78,12 +77,14 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotNeeded:
-    """A reason to fold nothing now; `tokens` is the prompt, `mark` the mark that counts (0: none).
+    """The reason not to compact now.
+
+    `tokens` is the prompt, `mark` the mark that applies (0: none).
 
     `strategy`: the policy has no summaries. `below_threshold`: no mark was reached. `keep_last`:
-    all messages are among the last that stay. `nothing_to_fold`: less than two turns, or only
-    messages that are no source. `no_gain`: folding would free too little. `too_early`: it would not
-    bring the prompt to the low mark when it is swapped in; after another turn it may.
+    all messages are among the last ones that stay. `nothing_to_fold`: fewer than two turns, or no
+    message is a source. `no_gain`: a compaction would free too little. `too_early`: the prompt
+    would not reach the low mark when the summary is swapped in; after another turn it may.
     """
 
     reason: Refusal
@@ -103,19 +104,19 @@ def plan(
     counter: TokenCounter | None = None,
     came_late: bool = False,
 ) -> CompactionPlan | NotNeeded:
-    """Decide whether and what to fold.
+    """Decide whether a compaction is due, and plan it.
 
-    `messages`: all finished turns after `previous`, ascending without a gap, window or not,
-    preceded by those of its exceptions that may be folded now. `prompt_limit` and `fixed_tokens`
-    (system, tools, pins, tail) are in our count. `auto` tests the turn threshold, then the prepare
-    mark. `source_limit`: the most tokens the summariser can read; messages that do not fit wait for
-    the next plan. With a `counter`, messages that the policy cuts are counted as sent. `came_late`:
-    a window had to move before one of the last summaries was ready, so this one waits less. Raises
-    CoverageGap.
+    `messages`: all finished turns after `previous`, ascending without a gap, including those that
+    precede the window. The summary's exceptions that can now be summarised come first.
+    `prompt_limit` and `fixed_tokens` (system, tools, pins, tail) are in our count. `auto` tests the
+    turn threshold, then the prepare mark. `source_limit`: the maximum tokens that the summariser
+    can read; the remaining messages are left to the next plan. With a `counter`, messages that the
+    policy cuts are counted as sent. `came_late`: one of the last summaries was ready only after a
+    window move, so this one starts earlier. Raises CoverageGap.
     """
     if values.strategy != "dynamic_summary":
         return NotNeeded("strategy")
-    # A turn that waits for a tool is not over; it is paid and stays.
+    # A turn that waits for a tool is not finished: it counts, and it stays.
     settled, waiting = settled_turns(messages)
     fixed_tokens += sum(message.tokens for message in waiting)
     if not settled:
@@ -135,10 +136,10 @@ def plan(
 
 
 def plan_again(messages: Sequence[Message], *, tokens_before: int) -> CompactionPlan | NotNeeded:
-    """Plan a summary of the originals that another one stands for, without that one.
+    """Plan a new summary from the original messages of an existing one.
 
-    `messages`: all of its range, ascending without a gap; messages that are excluded or pinned by
-    now are left out. `tokens_before`: the prompt before the range was folded. Raises CoverageGap.
+    `messages`: its whole range, ascending without a gap; messages that are now excluded or pinned
+    are skipped. `tokens_before`: the prompt before the range was compacted. Raises CoverageGap.
     """
     sources = tuple(message for message in messages if _is_foldable(message))
     freed = sum(message.tokens for message in sources)
@@ -159,7 +160,7 @@ def plan_again(messages: Sequence[Message], *, tokens_before: int) -> Compaction
 
 
 class _Sums:
-    """The arithmetic of one plan; indexes are into the messages."""
+    """The arithmetic of one plan. Indexes refer to the messages."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class _Sums:
         self.foldable = [_is_foldable(message) for message in messages]
         self.tokens = [_tokens(message, values, counter) for message in messages]
         self.cuts = legal_cuts(messages)
-        # Before each index: the tokens and the number of messages that could be folded.
+        # Before each index: the tokens and the number of messages that could be summarised.
         pairs = list(zip(self.tokens, self.foldable, strict=True))
         self.folding = [0, *accumulate(n if can else 0 for n, can in pairs)]
         self.counted = [0, *accumulate(self.foldable)]
@@ -186,7 +187,7 @@ class _Sums:
         self.before = fixed_tokens + self.prior + sum(self.tokens)
 
     def due(self, trigger: Trigger | Literal["auto"]) -> Trigger | NotNeeded:
-        """Return the trigger that holds; `manual` and `overflow` always do."""
+        """Return the trigger that applies; `manual` and `overflow` always do."""
         if trigger in ("manual", "overflow"):
             return trigger
         threshold = self.values.turn_threshold
@@ -198,14 +199,14 @@ class _Sums:
         return NotNeeded("below_threshold", self.before, mark)
 
     def end(self, due: Trigger) -> tuple[int, tuple[str, ...]]:
-        """Return the index before which messages are folded, 0 for none, and what gives way."""
+        """Return the index before which messages are summarised (0: none) and the relaxed rules."""
         if due == "turns":
             return self._place(self._turns_to_fold()), ()
-        kept = self._before_kept()
         if due == "manual":
-            return kept, ()
+            return self._asked_for()
+        kept = self._before_kept()
         if due == "overflow" and self.before <= low_mark(self.values, prompt_limit=self.limit):
-            # The provider counts more than we do: no mark of ours says how much has to go.
+            # The provider counts more tokens than we do, so our marks do not show how much must go.
             return kept or self.cuts[-1], () if kept else ("keep_last_messages",)
         low = self._low() - (self._growth() if due == "prepare" else 0)
         wanted = self._down_to(low, self.cuts[1:])
@@ -215,15 +216,15 @@ class _Sums:
         return self._down_to(low, steps), ("turn_split",)
 
     def frees_too_little(self, end: int) -> bool:
-        """Tell whether it would be due again at once; never where messages are the measure."""
+        """Return True if another compaction would be due at once; False if messages are counted."""
         gain = self.before - self._after(end)
         return end > 0 and not self._is_crowded() and gain < SMALLEST_GAIN * self.limit
 
     def is_too_early(self, end: int, *, came_late: bool) -> bool:
-        """Tell whether folding now misses the low mark and there is room to wait for another turn.
+        """Return True if compacting now misses the low mark and there is room for another turn.
 
-        A summary that misses it is due again soon, and each one costs the provider's cache. Where
-        summaries came late, the turn that takes the prompt beyond the high mark is not reckoned in.
+        A summary that misses the low mark soon triggers another, and each one invalidates the
+        provider's cache. If summaries came late, the turn that exceeds the high mark is not added.
         """
         high = compact_mark(self.values, prompt_limit=self.limit)
         if self._is_crowded() or self.before >= high:
@@ -234,7 +235,7 @@ class _Sums:
     def within(
         self, source_limit: int, end: int, adjusted: tuple[str, ...]
     ) -> tuple[int, tuple[str, ...]]:
-        """Fold less if the summariser cannot read so much; coverage is what it really reads."""
+        """Limit the sources to the summariser's input size, so that coverage is accurate."""
         used, readable = self.prior, 0
         for place in range(end):
             used += self.messages[place].tokens if self.foldable[place] else 0
@@ -249,7 +250,7 @@ class _Sums:
     def planned(
         self, due: Trigger, end: int, adjusted: tuple[str, ...]
     ) -> CompactionPlan | NotNeeded:
-        """Return the plan that folds up to `end`, or why it is not worth it."""
+        """Return the plan that compacts up to `end`, or the reason why it is not worth it."""
         folded = self.messages[:end]
         sources = tuple(message for message in folded if _is_foldable(message))
         if not sources:
@@ -278,7 +279,7 @@ class _Sums:
         return is_near_ceiling(self._history_from(0), values=self.values)
 
     def _history_from(self, end: int) -> History:
-        """Measure what stays when everything before `end` is folded."""
+        """Measure the history that remains if everything before `end` is compacted."""
         turns = len(self.cuts) - bisect_left(self.cuts, end)
         return History(self._staying(end), turns, self.every[-1] - self.every[end])
 
@@ -292,11 +293,12 @@ class _Sums:
         return beside + adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
 
     def _growth(self) -> int:
-        """Estimate by how much the prompt grows until a summary that is prepared now is swapped in.
+        """Estimate how much the prompt grows until a summary that is prepared now is swapped in.
 
-        It grows to the high mark and, as nobody writes exactly up to a mark, by another turn of the
-        usual size (a low mark that counts turns already includes it). Below the prepare mark a
-        ceiling in messages or turns made the summary due: then tokens say nothing.
+        It grows to the high mark and by one more turn of average size, because turns rarely end
+        exactly at a mark. A low mark that counts turns already includes that turn. Below the
+        prepare mark, a ceiling in messages or turns triggered the summary; then tokens do not
+        apply.
         """
         if self.before < prepare_mark(self.values, prompt_limit=self.limit):
             return 0
@@ -306,10 +308,10 @@ class _Sums:
         return growth + self.every[-1] // len(self.cuts)
 
     def _turns_to_fold(self) -> int:
-        """Return how many turns to fold: the policy's number, or more if many are waiting.
+        """Return the number of turns to compact: the policy's, or more if many are waiting.
 
-        As few are left as after any fold: a chat that came with a thousand turns is not folded five
-        at a time.
+        The remainder is as small as after any other compaction. An imported chat of a thousand
+        turns is therefore not compacted five turns at a time.
         """
         fold, threshold = self.values.fold_turns, self.values.turn_threshold or 0
         return max(fold, len(self.cuts) - max(1, threshold + 1 - fold))
@@ -317,8 +319,25 @@ class _Sums:
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0
 
+    def _asked_for(self) -> tuple[int, tuple[str, ...]]:
+        """Return where a manual compaction ends, and the relaxed rules.
+
+        In a chat too short for `keep_last_messages` the older half is compacted. Repeating the
+        request has no effect until there are more new messages than the summary covers.
+        """
+        kept, count = self._before_kept(), self._staying(0)
+        summary, keep = self.previous, self.values.keep_last_messages
+        if summary is not None:
+            covered = summary.to_seq - summary.from_seq + 1 - len(summary.exceptions)
+            if not covered < count < keep:
+                return kept, ()
+        if self.folding[kept] >= SMALLEST_SOURCE or len(self.cuts) < 2:
+            return kept, ()
+        halves = (cut for cut in self.cuts[1:] if 2 * self._staying(cut) <= count)
+        return next(halves, self.cuts[-1]), ("keep_last_messages",)
+
     def _before_kept(self) -> int:
-        """Return the last start of a turn with at least `keep_last_messages` from there on."""
+        """Return the last turn start that has at least `keep_last_messages` after it."""
         keep = self.values.keep_last_messages
         return next((cut for cut in reversed(self.cuts) if self._staying(cut) >= keep), 0)
 
@@ -326,7 +345,7 @@ class _Sums:
         return self.counted[-1] - self.counted[end]
 
     def _down_to(self, low: int, places: Iterable[int]) -> int:
-        """Return the first of ascending places that comes down to `low`, else the last, or 0."""
+        """Return the first of the ascending places that reaches `low`, else the last, or 0."""
         last = 0
         for last in places:
             is_enough = self.folding[last] >= SMALLEST_SOURCE and self._after(last) <= low
@@ -335,7 +354,7 @@ class _Sums:
         return last
 
     def _after(self, end: int) -> int:
-        """Count the tokens of the prompt once a full summary stands for what is before `end`."""
+        """Count the prompt's tokens if a summary of maximum size covers everything before `end`."""
         folding = self.folding[end]
         summary = min(self.values.summary_max_tokens, self.prior + folding)
         return self.before - self.prior - folding + summary

@@ -1,7 +1,7 @@
-"""The money that calls take and compactions save, in tokens as providers count them.
+"""The cost of calls and the savings of compactions, in tokens as providers count them.
 
-One convention for cached tokens: those read from a cache and written to it are input, and told
-beside it. Where something was used that has no price, the sum is not known: None, never 0.
+Convention for cached tokens: tokens read from a cache and written to it are part of the input, and
+are also reported separately. If a used token type has no price, the sum is None, never 0.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 MILLION = 1_000_000
-# No call takes as many tokens: a larger count is an error of the server, such as one below zero.
+# A larger count is a server error, as is a negative one. Real calls stay far below it.
 MOST_TOKENS = 10**9
 NOTHING = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of a model per million tokens; None: not set. The currency is a plain text."""
+    """The prices of a model per million tokens; None: not set. The currency is free text."""
 
     input: Decimal | None = None
     output: Decimal | None = None
@@ -36,13 +36,13 @@ class UsedTokens:
 
     @property
     def read_anew(self) -> int:
-        """The input that came from no cache."""
+        """The input tokens that did not come from a cache."""
         return self.input - self.cached
 
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """A call that was answered: its use, its model's prices, and the prompt in our own count."""
+    """An answered call: its usage, its model's prices, and its prompt in our count."""
 
     used: UsedTokens
     prices: Prices
@@ -52,9 +52,9 @@ class PricedCall:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Sums by currency, and of how many more things the worth is not known.
+    """Sums by currency, and the number of items with unknown cost.
 
-    Currencies are never added up: nobody here knows what one is in another.
+    Currencies are never added up, because no exchange rates are known.
     """
 
     amounts: Mapping[str, Decimal] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Money:
 
     @classmethod
     def of(cls, worth: Decimal | None, *, currency: str = "") -> "Money":
-        """Return one worth as money."""
+        """Return one amount as money; None counts as one item of unknown cost."""
         return cls({}, 1) if worth is None else cls({currency: worth})
 
     def __add__(self, other: "Money") -> "Money":
@@ -78,7 +78,7 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A number of tokens and their worth; None: not known."""
+    """A number of tokens and their cost; None: unknown."""
 
     tokens: int = 0
     worth: Decimal | None = NOTHING
@@ -90,9 +90,9 @@ def is_count(value: object) -> bool:
 
 
 def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
-    """Return the use that a provider reported; None where it reported none, or an impossible one.
+    """Return the usage that a provider reported; None if it reported none or impossible numbers.
 
-    No more can have come from a cache, or gone there, than was sent.
+    Cached and written tokens together cannot exceed the input.
     """
     sent, said = (reported.get(name, 0) for name in ("input", "output"))
     if not (is_count(sent) and is_count(said)) or not (sent or said):
@@ -104,7 +104,7 @@ def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
 
 
 def cost_of(used: UsedTokens, prices: Prices) -> Decimal | None:
-    """Return what a call cost; None where it used something that has no price."""
+    """Return the cost of a call; None if it used a token type without a price."""
     plain = used.read_anew - used.written
     return total(
         priced(plain, prices.input),
@@ -115,25 +115,25 @@ def cost_of(used: UsedTokens, prices: Prices) -> Decimal | None:
 
 
 def priced(tokens: int, price: Decimal | None) -> Decimal | None:
-    """Return the price of tokens; None where they have none, and 0 for none of them."""
+    """Return the cost of tokens: 0 for no tokens, None if they have no price."""
     if not tokens:
         return NOTHING
     return None if price is None else tokens * price / MILLION
 
 
 def total(*worths: Decimal | None) -> Decimal | None:
-    """Add up; None if any part is not known."""
+    """Add up the amounts; None if any of them is unknown."""
     known = [worth for worth in worths if worth is not None]
     return sum(known, NOTHING) if len(known) == len(worths) else None
 
 
 def saved(call: PricedCall, *, freed: int, before: PricedCall | None = None) -> Effect:
-    """Return what a compaction kept out of a prompt that it governed.
+    """Return the tokens that an active compaction saved in one call, and their cost.
 
-    `freed`: its tokens in our own count, which the call's prompt translates into the provider's.
-    They would have stood at the prompt's beginning, so they are worth the price of cached tokens
-    where the cache was warm, and of fresh input where it was not. `before`: the last call before
-    the compaction, for the first one after it, whose own cache is cold because of it.
+    `freed`: the saved tokens in our count; the call's prompt gives the ratio to the provider's
+    tokens. They would have been in the prefix, so they have the price of cached tokens if the cache
+    was warm, else that of fresh input. `before`: the last call before the compaction. Pass it for
+    the first call after the compaction, whose cache is cold because of it.
     """
     tokens = freed
     if call.estimate:
@@ -144,18 +144,18 @@ def saved(call: PricedCall, *, freed: int, before: PricedCall | None = None) -> 
 
 
 def broken(first: PricedCall, *, before: PricedCall | None) -> Effect:
-    """Return what the cache lost because a compaction changed the prompt's beginning.
+    """Return the cache loss of a compaction that changed the prefix.
 
-    That is what the first call after it read anew beyond what the call before it did, at the price
-    of reading it less the price of finding it in the cache. Nothing was lost where nothing was
-    kept: no call before, one of another model, or one that found nothing in its cache.
+    That is the input that the first call after it read uncached, beyond that of the previous call,
+    at the input price minus the cached price. The loss is zero without a previous call, after a
+    call of another model, or after one that read nothing from the cache.
     """
     if before is None or before.model != first.model or not before.used.cached:
         return Effect()
     tokens = max(first.used.read_anew - before.used.read_anew, 0)
     if not tokens:
         return Effect()
-    # What was read anew has one price or, in part, that of being written to the cache.
+    # Uncached input has one price, or in part the price of cache writes.
     anew = UsedTokens(input=first.used.read_anew, written=first.used.written)
     paid, found = cost_of(anew, first.prices), priced(tokens, first.prices.cached)
     if paid is None or found is None:

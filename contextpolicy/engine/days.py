@@ -1,8 +1,8 @@
 """Adds the days of messages to a prompt, so that the model can resolve "yesterday".
 
 A line with the day precedes the first message of the history and each message that begins a turn on
-another day. The words of messages are not changed. Earlier lines never change either, so the
-provider's cache applies. A message without a `day` gets none.
+another day. Message texts and earlier lines never change, so the provider's cache applies. A
+message without a `day` gets no line.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def day_line(day: str) -> str:
 
 
 def begin_days(messages: Iterable[Message]) -> frozenset[int]:
-    """Return the seqs of the messages that a line with their day precedes, of an ascending list.
+    """Return the seqs of the messages that get a day line before them, from an ascending list.
 
     The messages of one turn share the day of its first message.
     """

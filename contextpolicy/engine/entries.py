@@ -1,4 +1,4 @@
-"""One stored message as it goes on the wire under a policy: repaired, cut, counted."""
+"""One stored message in its wire form under a policy: repaired, cut, counted."""
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
@@ -23,8 +23,8 @@ _NONE_STUBBED: Stubbed = MappingProxyType({})
 class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
-    `weight` is what it takes of the prompt limit where bytes are limited too; None: its tokens.
-    `extra`: the tokens of the line with the day before it.
+    `weight` is the share of the prompt limit that it uses if bytes are limited too; None: its
+    tokens. `extra`: the tokens of the day line before it.
     """
 
     message: Message
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that the message takes."""
+        """The part of the prompt limit that the message uses."""
         return self.extra + (self.tokens if self.weight is None else self.weight)
 
 
@@ -53,14 +53,14 @@ def entry(
 ) -> Entry:
     """Make the entry of a message.
 
-    `whole` leaves its texts uncut (the question, the steps of the running turn); tool results are
-    always cut as the policy's rules say, or to `result_limit` if that is smaller. The stored count
-    is used unless something was cut or repaired, so the cost of an untouched message is constant.
+    `whole` leaves its texts uncut (the question, the steps of the running turn). Tool results are
+    always cut to the policy's rules, or to `result_limit` if that is smaller. The stored count is
+    used unless something was cut or repaired, so an unchanged message has a constant cost.
     """
     wires, repairs = to_wire(message)
     texts = None if whole else values.max_chars_per_message
     if len(wires) == 1 and not repairs and (texts is None or len(wires[0].content) <= texts):
-        # Most messages: one text, sent as it is.
+        # The common case: one text, sent unchanged.
         return Entry(message, tuple(wires), message.tokens)
     gone = stubbed.get(message.seq, frozenset())
     results = ruled(wires, values=values, most=result_limit, stubbed=gone)
@@ -83,10 +83,11 @@ def entry(
 
 
 class Entries(Sequence[Entry]):
-    """The entries of messages, each made when first asked for.
+    """The entries of messages, made on first access.
 
-    A strategy walks back from the newest message and stops where the room ends; messages it never
-    asks for are neither cut nor counted, so the cost follows the window and not the history.
+    A strategy walks back from the newest message and stops when the room is used up. Messages that
+    it does not access are neither cut nor counted, so the cost depends on the window, not the
+    history.
     """
 
     def __init__(self, messages: Sequence[Message], *, make: Callable[[Message], Entry]) -> None:
@@ -110,7 +111,7 @@ class Entries(Sequence[Entry]):
 
 
 def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
-    """Estimate the most tokens that the message costs after the policy's cuts.
+    """Estimate the maximum tokens of the message after the policy's cuts.
 
     Never more than its stored count.
     """
@@ -125,6 +126,6 @@ def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
             characters += min(len(part.content), result_limit(values, part.name))
         elif isinstance(part, ToolCallPart):
             characters += len(part.name) + len(part.arguments)
-    # No token is shorter than a third of a character, and each part has its own overhead.
+    # A token is at least a third of a character, and each part has its own overhead.
     most = 3 * characters + 16 * len(message.parts) + images_tokens(message.parts)
     return min(message.tokens, most)

@@ -1,11 +1,11 @@
 """Writes a summary without a model: whole sentences of the chat, with author, day and source.
 
-It selects and quotes; it does not rephrase. Of people's code it quotes whole lines. It is
-deterministic and free, and its language is that of the chat. A policy without a summarisation model
-uses it.
+It selects and quotes; it does not rephrase. From users' code it quotes whole lines. It is
+deterministic and free, and writes in the language of the chat. A policy without a summarisation
+model uses it.
 
-It selects the sentences that together hold most facts for their length. A fact (a date, a price, a
-name, a word that the chat repeats) counts once, for the sentence that is selected with it.
+It selects the sentences with the most facts for their length. A fact (a date, a price, a name, a
+word that the chat repeats) counts once, for the sentence that is selected with it.
 """
 
 import heapq
@@ -46,51 +46,51 @@ from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import border_before
 
 EXTRACTIVE_V6 = "extractive-v6"
-# In characters; the shorter ones are tried if not even one sentence fits.
+# In characters; the shorter limits are tried if no sentence fits.
 SENTENCE_LENGTHS = (400, 120, 50)
-# A summary takes at most this share of the messages it replaces; a larger one would gain little.
+# Maximum size of a summary as a share of the messages it replaces; a larger one would gain little.
 LARGEST_SHARE = 0.6
-# A sentence that most messages of a role repeat ("Answer in one sentence.") will be repeated again,
-# so every other sentence goes before it, unless it holds a fact.
+# Sentences that most messages of a role repeat ("Answer in one sentence.") are likely to be
+# repeated again. They come last unless they contain a fact.
 FEWEST_REFRAINS = 3
 REFRAIN = -100.0
-# In tokens: below this the five headings weigh too much for a share.
+# In tokens: below this the five headings are too large a share.
 SMALL_SUMMARY = 80
-# Headings that would take more than this share of a summary are left out. Scripts without capitals
-# are dense: there a heading takes the place of more content.
+# Headings that would take more than this share of a summary are omitted. In scripts without
+# capitals, which are dense, a heading displaces more content.
 HEADINGS_SHARE, DENSE_HEADINGS_SHARE = 0.25, 0.1
-# Without headings, labels that would take more than this share of a summary have no days.
+# Without headings, days are omitted from labels that would take more than this share.
 LABELS_SHARE = 0.1
-# The weight of a fact that only the model said, and of one of a person in the model's words, such
-# as a name from a person's code.
+# The weight of a fact that only the model stated, and of a user's fact in the model's wording,
+# such as a name from the user's code.
 BY_MODEL, TAKEN_UP = 0.1, 0.8
-# The weight of a fact in a line of a person's code: their sentences go first.
+# The weight of a fact in a line of a user's code: the user's sentences come first.
 IN_CODE = 0.5
-# A sentence of the previous summary was selected once; a new one that says as much goes first.
+# The weight of a sentence carried over from the previous summary: an equal new one comes first.
 CARRIED = 0.9
-# The weights of a word that the chat repeats, and of one that occurs once.
+# The weights of a word that the chat repeats and of a word that occurs once.
 TOPIC, WORD = 0.06, 0.03
 # An everyday word occurs in more than this share of the messages.
 EVERYDAY = 0.08
 SMALL_TALK = -3.0
-# Differences of sums are seldom exactly zero.
+# Differences of float sums are rarely exactly zero.
 NOTHING = 1e-9
-# In characters: a bullet of several messages is no longer. Wide scripts say more in fewer.
+# In characters: the maximum length of a bullet of several messages. Wide scripts need fewer.
 LONGEST_BULLET, LONGEST_WIDE_BULLET = 320, 200
-# In characters a token, about; in tokens for the label and the mark of a sentence,
-# and for the mark alone in a summary without headings, where more sentences share a label.
+# Approximate characters per token; then tokens for the label and the mark of a sentence, and for
+# the mark alone in a summary without headings, where more sentences share a label.
 PER_TOKEN, MARKS, SMALL_MARKS = 4, 8, 5
-# After so many sentences in a row that did not fit, there is no room for another.
+# After this many consecutive sentences that do not fit, the search ends.
 MOST_MISFITS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A sentence that may be selected.
+    """A candidate sentence.
 
-    `author` and `day` are empty where they are not known; `source` is its mark as it is written.
-    `order` and `place` give its position in the chat. `share` is the weight of its facts: 1 if a
-    person said them. `told` are its facts and topics with their weights.
+    `author` and `day` are empty if unknown; `source` is its source mark as written. `order` and
+    `place` are its position in the chat. `share` is the weight of its facts: 1 if a user stated
+    them. `told` maps its facts and topics to their weights.
     """
 
     said: Saying
@@ -104,7 +104,7 @@ class _Line:
 
     @property
     def length(self) -> float:
-        """About the number of tokens of the text."""
+        """The approximate number of tokens of the text."""
         return len(self.said.text.encode()) / PER_TOKEN
 
 
@@ -118,14 +118,14 @@ def extractive_summary(
     sections: Sequence[str] = SECTIONS,
     cited: Sequence[Message] = (),
 ) -> str:
-    """Replace `previous` and `messages` by sections of bullets with labels and marks.
+    """Summarise `previous` and `messages` in sections of bullets with labels and source marks.
 
-    The form is that of `claims`. Sentences of the previous summary compete with the new ones and
-    are carried over. `cited`: the messages that its marks name, from which a sentence that is
-    carried over has its author and its day. The summary has at most `max_tokens` and is smaller
-    than what it replaces. A small one has no headings; if not even one sentence fits, the headings
-    alone remain. `unquoted`: tokens of messages that are covered too and not quoted. A sentence
-    that belongs under none of the `sections` goes under the first.
+    The format is that of `claims`. Sentences of the previous summary compete with the new ones.
+    `cited`: the messages that its marks name; they give carried-over sentences their author and
+    day. The summary has at most `max_tokens` and is smaller than the text it replaces. A small
+    summary has no headings. If no sentence fits, only the headings remain. `unquoted`: tokens of
+    messages that are covered but not quoted. A sentence that fits none of the `sections` goes under
+    the first.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -157,7 +157,7 @@ def extractive_summary(
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
-    """Move a line to the section of its name, else to the first."""
+    """Move a line to the section with its name, else to the first."""
     return replace(line, said=replace(line.said, section=_named(line.said.section, sections)))
 
 
@@ -167,7 +167,7 @@ def _named(name: str, sections: Sequence[str]) -> str:
 
 
 def _cut(line: _Line, longest: int) -> _Line:
-    """Cut a long sentence after a word; an ellipsis shows the cut."""
+    """Cut a long sentence after a word and mark the cut with an ellipsis."""
     if len(line.said.text) <= longest:
         return line
     head = line.said.text[: border_before(line.said.text, longest - 2)]
@@ -178,10 +178,10 @@ def _cut(line: _Line, longest: int) -> _Line:
 
 
 class _Selection:
-    """The greedy selection of lines by what each still adds for its length; a fact counts once.
+    """Greedy selection of lines by the value that each adds per length. Each fact counts once.
 
-    The worth of a line only falls, and only when one of its facts is taken, so all updates together
-    are as many as there are facts.
+    The value of a line only decreases, and only when one of its facts is selected. The total number
+    of updates is therefore bounded by the number of facts.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class _Selection:
         self.left = [*range(len(lines))]
 
     def fill(self, used: int) -> None:
-        """Select lines until there is no room; `used`: tokens of the text so far."""
+        """Select lines until there is no room. `used`: tokens of the text so far."""
         heap = [self.rank(number) for number in self.left]
         heapq.heapify(heap)
         self.left = []
@@ -211,12 +211,12 @@ class _Selection:
         while heap and misfits < MOST_MISFITS:
             rank = heapq.heappop(heap)
             number = rank[-1]
-            # It was pushed again since, with its present worth.
+            # Outdated queue entry: the line was pushed again with its current value.
             if rank != self.rank(number):
                 continue
             line = self.lines[number]
             cost = self.cost(line, used)
-            # Only a summary that would be empty needs a line without anything new.
+            # A line without new facts is selected only if the summary would be empty.
             if (self.worth[number] < NOTHING and self.chosen) or used + cost > self.limit:
                 misfits += 1
                 self.left.append(number)
@@ -232,7 +232,7 @@ class _Selection:
         self.marked |= {_mark_of(line), _label_of(line)}
 
     def rank(self, number: int) -> tuple[float, int, int, int]:
-        """Return the sort key of a line: the best first, of equals the newest."""
+        """Return the sort key of a line: the best first; among equals the newest."""
         line = self.lines[number]
         worth = self.worth[number]
         return (-worth / (line.length + self.marks), -line.order, line.place, number)
@@ -240,8 +240,9 @@ class _Selection:
     def cost(self, line: _Line, used: int) -> int:
         """Return the tokens that one more line takes.
 
-        Label and mark are written once for neighbouring sentences. Only the whole text tells which
-        are neighbours, so with headings this is an estimate; without, the text is short.
+        Neighbouring sentences share a label and a mark. Neighbours are known only in the whole
+        text, so with headings this is an estimate. Without headings the text is short enough to
+        write.
         """
         if not self.sections:
             return self.counter.count(_written([*self.chosen, line], ())) - used
@@ -250,7 +251,7 @@ class _Selection:
         return self.counter.count(f"{label}{line.said.text} {mark}") + 1
 
     def taken(self, line: _Line) -> set[int]:
-        """Subtract the facts of a selected line from all others; return those that lost worth."""
+        """Subtract the facts of a selected line from all others; return lines that lost value."""
         touched: set[int] = set()
         for thing in line.told:
             for other in self.holders.pop(thing, ()):
@@ -272,7 +273,7 @@ def _chosen(
 ) -> list[_Line]:
     """Select lines whose text has at most `limit` tokens."""
     selection = _Selection(lines, limit, counter, sections)
-    # Costs of single lines are estimates: what they left free is filled once more.
+    # Costs of single lines are estimates, so fill the remaining room once more.
     before = -1
     while before < len(selection.chosen):
         before = len(selection.chosen)
@@ -280,7 +281,7 @@ def _chosen(
         if used <= limit:
             selection.fill(used)
     chosen = selection.chosen
-    # Counts of lines need not add up to the count of the text.
+    # The counts of single lines may not add up to the count of the text.
     while chosen and counter.count(_written(chosen, sections)) > limit:
         chosen.pop()
     return chosen
@@ -300,8 +301,8 @@ def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
 def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
     """Write bullets in the order of the chat.
 
-    Neighbouring sentences of one author share a bullet. A line that does not end as a sentence has
-    its own.
+    Neighbouring sentences of one author share a bullet. A line that does not end like a sentence
+    gets its own bullet.
     """
     ordered = sorted(lines, key=lambda line: (line.order, line.place, line.said.text))
     for _, group in groupby(ordered, key=_bullet_of):
@@ -312,13 +313,13 @@ def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
 
 
 def _bullet_of(line: _Line) -> tuple[str, bool, tuple[int, int]]:
-    """Return an equal value for lines that may share a bullet."""
+    """Return a key that is equal for lines that may share a bullet."""
     is_whole = is_sentence(line.said.text)
     return line.author, bool(line.day), (-1, -1) if is_whole else (line.order, line.place)
 
 
 def _in_lengths(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
-    """Split neighbours into groups of a readable length, between messages."""
+    """Split neighbours into groups of readable length, between messages."""
     several: list[_Line] = []
     length = 0
     for _, of_message in groupby(lines, key=lambda line: line.source):
@@ -337,7 +338,7 @@ def _in_lengths(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
 def _marked(lines: Sequence[_Line]) -> list[str]:
     """Return the sentences of a bullet, with each mark after the last sentence of its message.
 
-    Where the day changes, the new one stands before the sentence.
+    The sentence where the day changes is preceded by the new day.
     """
     marked = []
     day = lines[0].day
@@ -351,7 +352,7 @@ def _marked(lines: Sequence[_Line]) -> list[str]:
 
 
 def _side_by_side(texts: Sequence[str]) -> str:
-    """Join sentences; between those of wide scripts there is no space."""
+    """Join sentences; wide scripts get no space between them."""
     made = ""
     for text in texts:
         is_wide = made.rstrip("]0123456789#, [")[-1:] in _WIDE
@@ -359,12 +360,12 @@ def _side_by_side(texts: Sequence[str]) -> str:
     return made.strip()
 
 
-# The last sign of a sentence in Chinese or Japanese.
+# The last character of a sentence in Chinese or Japanese.
 _WIDE = frozenset("。！？」』”）》")
 
 
 def _distinct(lines: Iterable[_Line]) -> list[_Line]:
-    """Keep one line for each wording, the newest."""
+    """Keep the newest line of each wording."""
     by_wording: dict[str, _Line] = {}
     for line in lines:
         said = wording(line.said.text)
@@ -374,7 +375,7 @@ def _distinct(lines: Iterable[_Line]) -> list[_Line]:
 
 
 def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]:
-    """Give each line its facts with their weights; only the whole chat tells names and topics."""
+    """Add weighted facts to each line. Names and topics are found in the whole chat."""
     names = _names_of(line.said for line in lines)
     people = [line.said for line in lines if line.share > BY_MODEL]
     standing = Counter(word for said in people for word in said.words)
@@ -390,7 +391,7 @@ def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]
 def _told(
     line: _Line, names: Collection[str], words: Mapping[str, float], theirs: Collection[str]
 ) -> dict[str, float]:
-    """Return the topics, names and facts of a line, each with its weight there."""
+    """Return the topics, names and facts of a line, with their weights."""
     taken_up = TAKEN_UP if line.share <= BY_MODEL else line.share
     told = {word: words[word] * line.share for word in sorted(line.said.words) if word in words}
     for thing, weight in _things_of(line.said, names).items():
@@ -404,18 +405,18 @@ def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
     return {**clauses, **{name: NAME for name in named if name in names}, **said.facts}
 
 
-# Later questions name names. In scripts without capitals each clause may hold one.
+# Later questions often use names. In scripts without capitals each clause may contain one.
 NAME = 2.0
 CLAUSE = NAME
 
 
 def _topic(times: int) -> float:
-    """Return the weight of a word that occurs in so many sentences of people."""
+    """Return the weight of a word by the number of users' sentences that contain it."""
     return WORD if times == 1 else TOPIC * math.log2(times)
 
 
 def _names_of(said: Iterable[Saying]) -> set[str]:
-    """Return the words that are names: with a capital within sentences, seldom without one."""
+    """Return the words that are names: capitalised within sentences, rarely in lower case."""
     inside: Counter[str] = Counter()
     small: Counter[str] = Counter()
     for one in said:
@@ -425,7 +426,7 @@ def _names_of(said: Iterable[Saying]) -> set[str]:
 
 
 def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
-    """Return by role the sentences that more than half of its messages repeat."""
+    """Return, by role, the sentences that more than half of its messages repeat."""
     refrains: dict[str, set[str]] = {}
     for role in ("user", "assistant"):
         texts = [text_of(message) for message in messages if message.role == role]
@@ -448,9 +449,9 @@ def _carried_over(
     messages: Sequence[Message],
     cited: Sequence[Message],
 ) -> Iterator[_Line]:
-    """Read the sentences of a summary, whoever wrote it.
+    """Parse the sentences of a summary by any writer.
 
-    A line under no known heading is a fact; one above all headings goes where its words belong.
+    A line under an unknown heading is a fact. A line above all headings is classified by its words.
     """
     if previous is None:
         return
@@ -482,10 +483,10 @@ def _carried_over(
 def _author_of(
     sentence: str, claim: Claim, sources: Sequence[Message]
 ) -> tuple[str, str, float, bool]:
-    """Return author, day and share of a sentence that is carried over, and if it is a quotation.
+    """Return the author, day and share of a carried-over sentence, and whether it is a quotation.
 
-    A sentence that stands in one of its sources has that one's author and day. Any other is a claim
-    that a person or a model wrote about them: it counts like a person's and has their day.
+    A sentence found in one of its sources has that source's author and day. Any other is a claim
+    that a user or a model wrote about its sources. It counts like a user's and has their day.
     """
     quoted = next((m for m in sources if _letters(sentence) in _letters(text_of(m))), None)
     if quoted is not None:
@@ -500,16 +501,16 @@ def _author_of(
 
 
 def _letters(text: str) -> str:
-    """Return a text without the signs that quoting changes: spaces, Markdown, an ellipsis."""
+    """Return a text without the characters that quoting changes: spaces, Markdown, an ellipsis."""
     return re.sub(r"[\s*`…]+", "", neutral(text))
 
 
 def _said_in(
     messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
 ) -> Iterator[_Line]:
-    """Read the sentences of messages, and the calls of their tools."""
+    """Yield the sentences of messages and of their tool calls."""
     last = [author_of(message) for message in messages]
-    # Those behind the last change of the author have no reply yet.
+    # Messages after the last change of author have no reply yet.
     waiting = len(last) - next(
         (n for n, one in enumerate(last[::-1]) if one != last[-1]), len(last)
     )

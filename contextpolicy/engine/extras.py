@@ -1,11 +1,10 @@
-"""Fields of a reply that only the model's own server understands, kept with its tool calls.
+"""Provider-specific fields of a reply, stored with its tool calls.
 
-Some servers want thoughts or signatures back while their tool calls are answered: DeepSeek
-`reasoning_content`, Gemini `extra_content`, OpenRouter `reasoning_details`. A call keeps them as
-JSON text: `call` are the fields of the call, `message` those of its message, `thoughts` the name
-under which the thoughts go back, `by` the model that made them (empty: a program brought them).
-Only that model gets them back, and only while the tool loop is open: behind the newest message of
-the user.
+Some servers require thoughts or signatures back with tool results: DeepSeek `reasoning_content`,
+Gemini `extra_content`, OpenRouter `reasoning_details`. A call stores them as JSON text: `call` has
+the fields of the call, `message` those of its message, `thoughts` the field name under which the
+thoughts are returned, and `by` the model that wrote them (empty: a client sent them). They are
+returned only to that model, and only while the tool loop is open: after the newest user message.
 """
 
 import json
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The fields that have a place of their own, and those that are nothing to send back.
+# Fields that are stored elsewhere, and fields that are never sent back.
 OF_A_MESSAGE = frozenset(
     {
         "annotations",
@@ -37,13 +36,13 @@ OF_A_MESSAGE = frozenset(
 OF_A_CALL = frozenset({"cache_control", "function", "id", "index", "status", "type"})
 OF_A_FUNCTION = frozenset({"arguments", "name", "parsed_arguments"})
 THOUGHTS = ("reasoning_content", "reasoning")
-# More is kept of no call, in characters of JSON.
+# Maximum characters of JSON per call.
 MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CallExtras:
-    """The fields that a tool call keeps for its server."""
+    """The provider-specific fields of a tool call."""
 
     by: str = ""
     call: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class CallExtras:
     thoughts: str = ""
 
     def written(self) -> str:
-        """Return them as text; empty if there is nothing to keep, or too much."""
+        """Return them as JSON text; empty if there are none, or if they are too large."""
         if not (self.call or self.message or self.thoughts):
             return ""
         kept = {"by": self.by, "call": self.call, "message": self.message}
@@ -60,7 +59,7 @@ class CallExtras:
 
 
 def read_extras(text: str) -> CallExtras:
-    """Read the extras of a call; what is not of their form counts as none."""
+    """Parse the extras of a call; text in another form counts as none."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -77,12 +76,12 @@ def read_extras(text: str) -> CallExtras:
 
 
 def unknown_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a message that have no place here."""
+    """Return the fields of a message that are not stored elsewhere."""
     return {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value}
 
 
 def unknown_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tool call that have no place here, those of its function too."""
+    """Return the fields of a tool call, and of its function, that are not stored elsewhere."""
     found = {name: value for name, value in call.items() if name not in OF_A_CALL and value}
     function = _object(call.get("function"))
     inner = {name: value for name, value in function.items() if name not in OF_A_FUNCTION and value}

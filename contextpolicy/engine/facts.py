@@ -1,7 +1,7 @@
-"""Finds what must not get lost in a summary: numbers, dates, URLs, identifiers, names.
+"""Finds the facts that a summary must not lose: numbers, dates, URLs, identifiers, names.
 
-Deterministic and without a model. Kinds are looked for in that order of precedence: the digits of a
-date are no number, the words of a URL are no identifier.
+Deterministic and without a model. Kinds have precedence in this order: the digits of a date are not
+a number, and the words of a URL are not an identifier.
 """
 
 import re
@@ -12,7 +12,7 @@ from itertools import dropwhile
 from contextpolicy.engine.claims import without_marks
 from contextpolicy.engine.factscan import KINDS, Kind, scan, standing_in
 
-# Words that begin sentences with a capital without being names.
+# Words that are capitalised at the start of sentences without being names.
 _NO_NAMES = frozenset(
     """
     a an and are as at but by can could did do does for from had has have he her here hi how i
@@ -20,7 +20,7 @@ _NO_NAMES = frozenset(
     please she should so some sorry sure thank thanks that the their then there these they this
     those to today tomorrow use was we we'll well were what when where which who why will with
     would yes yesterday you your hello hey great good also
-    """.split()  # noqa: SIM905 - a word a line is no reading
+    """.split()  # noqa: SIM905 - one word per line is hard to read
 )
 
 
@@ -33,7 +33,7 @@ class KeptFacts:
 
     @property
     def share(self) -> float:
-        """The share of kept facts in all facts, 0 to 1; 1 if the sources hold none."""
+        """The kept facts as a share of all facts, 0 to 1; 1 if the sources have none."""
         kept, lost = (sum(map(len, found.values())) for found in (self.kept, self.lost))
         return kept / (kept + lost) if kept + lost else 1.0
 
@@ -46,9 +46,8 @@ def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
 def names_in(text: str) -> tuple[str, ...]:
     """Return the names of a text, each once, in order of appearance.
 
-    A capital at the beginning of a sentence says nothing: the first word there belongs to a name
-    only if it has its capital elsewhere too. A word that also stands in lower case is no name by
-    itself.
+    The capital at the start of a sentence is ignored: the first word belongs to a name only if it
+    is also capitalised elsewhere. A word that also occurs in lower case is not a name on its own.
     """
     return _Reading(text).names()
 
@@ -56,13 +55,13 @@ def names_in(text: str) -> tuple[str, ...]:
 def retention(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
-    A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
-    Names are those of `names_in`, which has the whole text to judge by.
+    A fact is kept if the summary contains it verbatim, apart from case and thousands separators.
+    Names are those of `names_in`, which sees the whole text.
     """
     reading = _Reading(sources_text)
     found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}
     plain = {fact: _plain(fact) for facts in found.values() for fact in facts}
-    # A fact of which only punctuation was left counts as kept: there is nothing to look for.
+    # A fact reduced to punctuation counts as kept: there is nothing to search for.
     there = {"", *standing_in(filter(None, plain.values()), _plain(without_marks(summary_text)))}
     kept: dict[Kind, tuple[str, ...]] = {}
     lost: dict[Kind, tuple[str, ...]] = {}
@@ -74,7 +73,7 @@ def retention(sources_text: str, summary_text: str) -> KeptFacts:
 
 @dataclass(slots=True)
 class _Run:
-    """Neighbouring words with a capital, which may make a name."""
+    """Neighbouring capitalised words, which may form a name."""
 
     words: tuple[str, ...]
     at_start: bool
@@ -82,7 +81,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Reading:
-    """The result of one walk over a text; `prose` is the text with only names left of its facts."""
+    """The result of one scan of a text; in `prose`, all facts except names are removed."""
 
     text: str
     found: dict[Kind, dict[str, None]] = field(init=False)
@@ -121,10 +120,10 @@ class _Reading:
 
 _SUFFIX = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _LOWER = re.compile(r"\b[a-zà-öø-ÿ][\w'’-]+")
-# Signs that may stand between the end of a sentence and the first word of the next one.
+# Characters that may precede the first word of a sentence.
 _OPENERS = " \t*_#>•–—-([{\"'“”‘’«»"
 _ENDS = ".!?…:;。！？\n"
-# The full stop of a title or an initial ends no sentence.
+# A full stop after a title or an initial does not end a sentence.
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St)\.$")
 
 

@@ -1,7 +1,7 @@
-"""Finds every fact of a text in one walk, in time linear in the text's length.
+"""Finds all facts of a text in one scan, in time linear in its length.
 
-Some runs without a break (an address, a path; base64 has thousands of letters without a space)
-would make a regular expression try anew at each letter. They are found beforehand, once each.
+In long runs without a break (an address, a path, thousands of letters of base64) a regular
+expression would restart at every letter. Such runs are found first, once each.
 """
 
 import re
@@ -16,7 +16,7 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-# In the order of precedence. Addresses of mail and paths come between `quoted` and `word`.
+# In order of precedence. Email addresses and paths come between `quoted` and `word`.
 _PATTERN = re.compile(
     r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
@@ -45,7 +45,7 @@ _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
 
 
 class FoundFact(NamedTuple):
-    """A fact of a text and where it stands."""
+    """A fact of a text and its position."""
 
     kind: Kind
     start: int
@@ -80,7 +80,7 @@ def scan(text: str) -> Iterator[FoundFact]:
 
 
 def _following(spans: deque[_Span], place: int) -> FoundFact:
-    """Return the first fact that begins at `place` or later; one beyond every text if none does."""
+    """Return the first fact that begins at `place` or later; past the end of the text if none."""
     while spans and spans[0].last < place:
         spans.popleft()
     if not spans:
@@ -109,9 +109,9 @@ def _paths(text: str) -> Iterator[_Span]:
 
 
 def standing_in(facts: Iterable[str], text: str) -> set[str]:
-    """Return the facts that stand in a text as a whole: 12 not in 2012, nor ann in hannah.
+    """Return the facts that a text contains as whole words: 12 not in 2012, nor ann in hannah.
 
-    Facts and text are casefolded. All are looked for in one walk (Aho and Corasick), word by word.
+    Facts and text are casefolded. One scan looks for all facts, word by word (Aho-Corasick).
     """
     tree = _Tree(facts)
     return {fact for fact, end in tree.walk(text) if _is_whole(text, end - len(fact), end)}
@@ -122,7 +122,7 @@ _GOES_ON = re.compile(r"[.,]\d")
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Tell whether a match is no part of a longer word or number; words end by themselves."""
+    """Return True if a match is not part of a longer word or number; words are always whole."""
     if _is_word(text[start]) and text[start - 1 : start] in ("_", "."):
         return False
     return not (_is_word(text[end - 1]) and _GOES_ON.match(text, end))
@@ -133,9 +133,9 @@ def _is_word(letter: str) -> bool:
 
 
 class _Tree:
-    """Facts as a tree of their words; `fallback` is the longest end of a node that begins a fact.
+    """Facts as a trie of words. `fallback` is the longest suffix of a node that begins a fact.
 
-    `shorter` is the next node on that way at which a fact ends; 0, the root, means none.
+    `shorter` is the next node on the fallback path that ends a fact; 0, the root, means none.
     """
 
     def __init__(self, facts: Iterable[str]) -> None:
@@ -169,7 +169,7 @@ class _Tree:
         return self.following[node].get(token, 0)
 
     def walk(self, text: str) -> Iterator[tuple[str, int]]:
-        """Yield each place at which a fact ends: the fact and where."""
+        """Yield each match: the fact and its end position."""
         node = 0
         for token in _TOKEN.finditer(text):
             node = self.step(node, token[0])

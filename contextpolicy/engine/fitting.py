@@ -1,9 +1,9 @@
-"""Makes a prompt fit its limit when it is too large even without any history.
+"""Makes a prompt fit its limit if it is too large even without history.
 
-Parts give way in this order, from first to last: older steps of the running turn, the inside of the
-newest step's tool results, the summary, the pins from the oldest, the tail. System text, tools, the
-question and user messages taken up within the turn never give way: if they do not fit, a named
-refusal is raised.
+Parts are reduced in this order: older steps of the running turn, the middle of the newest step's
+tool results, the summary, the pins from the oldest, the tail. System text, tools, the question and
+user messages that arrived within the turn are required. If they do not fit, a named exception is
+raised.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.messages import ToolResultPart
 from contextpolicy.engine.segments import Block, cost_of
 
-# A tool result is cut no shorter than this many characters to make the newest step fit.
+# Minimum length of a tool result that is cut to make the newest step fit.
 SMALLEST_RESULT = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """The parts beside history, as far as they are sent; `left` names (seq, reason) of the others.
+    """The parts of a prompt other than history that are sent; `left` has (seq, reason) of the rest.
 
-    `required` counts system, tools, question and, for Continue, the reply that goes on.
+    `required` counts system, tools, question and, for Continue, the reply that is continued.
     """
 
     required: int
@@ -34,16 +34,16 @@ class Fixed:
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that all of them take."""
+        """The part of the prompt limit that they use in total."""
         optional = cost_of((*self.summary, *self.pins, *self.tail))
         return self.required + optional + sum(step.cost for step in self.steps)
 
 
 def require(*, limit: int, system: int, tools: int, question: int) -> int:
-    """Return the tokens of the parts that never give way.
+    """Return the tokens of the required parts.
 
-    Raises PolicyImpossible if system text and tools leave no room for any question,
-    QuestionTooLarge if they leave none for this one.
+    Raises PolicyImpossible if system text and tools leave no room for any question, and
+    QuestionTooLarge if they leave no room for this one.
     """
     if system + tools >= limit:
         raise PolicyImpossible(
@@ -61,7 +61,7 @@ def require(*, limit: int, system: int, tools: int, question: int) -> int:
 
 
 def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
-    """Check the parts that never give way against a limit in bytes; `system` includes the tools.
+    """Check the required parts against a limit in bytes; `system` includes the tools.
 
     Raises PolicyImpossible or QuestionTooLarge as `require` does.
     """
@@ -80,12 +80,12 @@ def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
 
 
 def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
-    """Make the fixed parts fit `limit`, giving up in the order above; unchanged if they fit.
+    """Make the fixed parts fit `limit`, in the order of this module; unchanged if they fit.
 
-    Older steps leave in batches down to `low`, and what had to leave for one call of the turn stays
-    out of its later calls, so that the prompt stays append-only between two batches. `shorter`
-    makes an entry anew with its tool results cut to a number of characters. Raises QuestionTooLarge
-    or TurnTooLarge if what may not leave does not fit.
+    Older steps are omitted in batches down to `low`. A part omitted from one call of the turn stays
+    omitted in its later calls, so that the prompt is append-only between two batches. `shorter`
+    returns an entry with its tool results cut to a number of characters. Raises QuestionTooLarge or
+    TurnTooLarge if the required parts do not fit.
     """
     if fixed.cost <= limit:
         return fixed
@@ -99,9 +99,9 @@ def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], E
     least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
     if least.cost > limit:
         raise TurnTooLarge(
-            f"The newest step of the turn needs {least.cost:,} tokens with all that must go "
-            f"with it; the limit is {limit:,}. Raise the token budget or choose a model with a "
-            "larger context window."
+            f"The newest step of the turn needs {least.cost:,} tokens, including the parts "
+            f"that it requires; the limit is {limit:,}. Raise the token budget or choose a "
+            "model with a larger context window."
         )
     return _with_longest_results(fixed, least, limit, shorter)
 
@@ -120,10 +120,10 @@ def newest_pins(
 
 
 def _replayed(fixed: Fixed, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
-    """Replay the turn: wherever the limit was passed, let the oldest steps leave down to `low`.
+    """Replay the turn: whenever the limit is exceeded, omit the oldest steps down to `low`.
 
-    Where that was not enough, the data (summary, pins, tail) gave way. The replay makes the choice
-    a function of the steps alone: the next call begins alike and lacks the same data.
+    If that is not enough, the data (summary, pins, tail) is reduced. The result depends only on the
+    steps, so the next call has the same prefix and omits the same data.
     """
     data = replace(fixed, steps=())
     data = _without_data(data, over=data.cost - limit)
@@ -172,7 +172,7 @@ def _without_data(data: Fixed, *, over: int) -> Fixed:
 def _with_longest_results(
     fixed: Fixed, least: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
 ) -> Fixed:
-    """Keep the newest step with the longest tool results that fit, found by bisection."""
+    """Give the newest step the longest tool results that fit, found by bisection."""
     if fixed.cost <= limit:
         return fixed
     best, fits, fails = least, SMALLEST_RESULT, _longest_result(fixed)

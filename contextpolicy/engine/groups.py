@@ -1,4 +1,4 @@
-"""Finds what belongs together: turns, legal cuts between them, and calls with their results."""
+"""Finds units that stay together: turns, legal cuts between them, calls with their results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ _TOOL_PARTS = (ToolCallPart, ToolResultPart)
 
 
 def legal_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Return the indexes at which a turn begins, ascending: cutting there splits no turn.
+    """Return the indexes at which a turn begins, ascending. Cutting there does not split a turn.
 
-    A turn is a question and all that it caused. It begins, messages being ascending by seq, at a
-    user message that follows a reply, or that bears another turn label than the message before it.
-    Messages before the first such message are a turn of their own.
+    A turn is a question and all messages that it caused. In messages ascending by seq, it begins at
+    a user message that follows a reply or has a different turn label than the previous message.
+    Messages before the first such message form a separate turn.
     """
     return tuple(
         place
@@ -45,7 +45,7 @@ def _starts_turn(message: Message, before: Message) -> bool:
 def settled_turns(
     messages: Sequence[Message],
 ) -> tuple[Sequence[Message], Sequence[Message]]:
-    """Split off the last turn if a call of it still waits for its result; the others are done."""
+    """Split off the last turn if one of its calls still waits for a result."""
     cuts = legal_cuts(messages)
     last = messages[cuts[-1] :] if cuts else ()
     newest = next((message for message in reversed(last) if message.role == "assistant"), None)
@@ -62,14 +62,14 @@ def _has_open_call(message: Message) -> bool:
 
 
 def _is_step(message: Message) -> bool:
-    """Tell whether the turn continues after the message: it ends with tool calls or results."""
+    """Return True if the turn continues after the message: it ends with tool calls or results."""
     return bool(message.parts) and isinstance(message.parts[-1], _TOOL_PARTS)
 
 
 def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
-    """Return the wire messages of a stored message and notes on the repairs made for the wire.
+    """Return the wire messages of a stored message, and notes on the repairs made for the wire.
 
-    Nothing is cut here (see `truncation.cut_wires`), nothing is changed in the store.
+    Nothing is cut here (see `truncation.cut_wires`), and stored data is unchanged.
     """
     if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
         text = message.parts[0].text
@@ -79,7 +79,7 @@ def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
 
 
 def has_content(message: Message) -> bool:
-    """Tell whether anything of the message goes on the wire; reasoning alone does not."""
+    """Return True if the message has content to send; reasoning alone is not sent."""
     sent = (FilePart, ToolCallPart) if message.role == "assistant" else (FilePart,)
     for part in message.parts:
         if part.text if isinstance(part, TextPart) else isinstance(part, sent):
@@ -90,11 +90,11 @@ def has_content(message: Message) -> bool:
 def repair(
     parts: Sequence[Part], *, role: Role = "assistant"
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Make calls and results one to one and neighbours; sound parts come back equal.
+    """Pair each call with exactly one result directly after it; valid parts are unchanged.
 
-    A call without a result gets one that says so; a result without a call, or a second one for the
-    same call, is dropped; call ids used twice in the message are made unique, in order. Notes name
-    each repair.
+    A call without a result gets one that says so. A result without a call is dropped, and so is a
+    second result of the same call. Call ids used twice in the message are made unique, in order.
+    Notes name each repair.
     """
     if role == "user":
         kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))
@@ -108,7 +108,7 @@ def repair(
 
 
 class _Pairing:
-    """Walks over parts once and puts behind each run of calls the results that belong to it."""
+    """Walks over parts once and puts the results of each run of calls directly after it."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.notes: list[str] = []

@@ -1,7 +1,7 @@
-"""The images of messages: a file part whose reference says that it is sent, and how it counts.
+"""The images of messages: file parts whose reference marks them to be sent, and their token count.
 
-The bytes lie in the store, under their hash; an image elsewhere has its address. Nothing here
-knows bytes.
+The store holds the bytes under their hash; an external image has its address. This module does not
+handle bytes.
 """
 
 import re
@@ -14,9 +14,9 @@ _LINKED = re.compile(rf"{_HEAD}&url=(https://\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as it counts: by the hash and size of its bytes, or by its address.
+    """An image for token counting: the hash and size of its bytes, or its address.
 
-    `tokens` is the same for every image of one time; `detail` is what the program asked for.
+    `tokens` is a fixed number, set when the image is stored. `detail` is the client's setting.
     """
 
     tokens: int
@@ -27,13 +27,13 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """The text by which a file part holds it."""
+        """The text that a file part stores for the image."""
         place = f"url={self.url}" if self.url else f"sha256={self.sha256}&size={self.size}"
         return f"image:tokens={self.tokens}&detail={self.detail}&{place}"
 
 
 def image_in(reference: str) -> Image | None:
-    """Read the image that a file part refers to; None for any other file."""
+    """Parse the image that a file part refers to; None for any other file."""
     if found := _STORED.fullmatch(reference):
         return Image(int(found[1]), found[2], sha256=found[3], size=int(found[4]))
     if found := _LINKED.fullmatch(reference):

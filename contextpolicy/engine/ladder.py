@@ -1,7 +1,7 @@
 """Decides what follows an attempt to compact: the next rung, a pause, or waiting for more messages.
 
 Pure decisions over facts about past attempts. Every ladder ends at the window, which needs no
-model, so a chat stays usable whatever a summariser does.
+model, so a chat stays usable even if every summariser fails.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source", "extractive
 FAILURES_TO_OPEN = 3
 FIRST_PAUSE = timedelta(minutes=15)
 LONGEST_PAUSE = timedelta(hours=6)
-# Faults that a model can mend when it is told of them.
+# Faults that a model can fix if the request names them.
 _MENDABLE = frozenset({"lost_facts", "missing_sections", "wrong_language", "role_headers"})
-# Faults that come from too much to read or to write.
+# Faults that come from too much input or output.
 _TOO_MUCH = frozenset({"cut_by_length", "too_long", "not_smaller", "context_overflow"})
 _FAILURES = frozenset({"rejected", "failed"})
-# The reason of an attempt whose worker ended before it.
+# The reason of an attempt whose worker ended before it finished.
 WORKER_LOST = ("worker_lost",)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt: its rung, how it ended and why, and when."""
+    """One attempt: its rung, outcome, reasons and time."""
 
     rung: Rung
     outcome: AttemptOutcome
@@ -39,10 +39,10 @@ class Attempt:
 
 
 def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
-    """Return the rung after these attempts of one compaction; None if done or no rung is left.
+    """Return the next rung after the attempts of one compaction; None if done or none is left.
 
-    A fault that a model can mend gets one more try with the fault named; too much to read gets one
-    with fewer sources; everything else goes straight to the extractive summary. No rung is tried
+    A fault that a model can fix gets one more try with the fault named. Too much input gets one try
+    with fewer sources. Every other fault goes straight to the extractive summary. No rung is tried
     twice.
     """
     if not attempts:
@@ -61,21 +61,21 @@ def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
 
 
 def judged(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
-    """Judge whether a compaction that brought the prompt to `tokens_after` was enough.
+    """Return whether a compaction that reduced the prompt to `tokens_after` was enough.
 
-    `insufficient`: it did not reach the low mark; the next rung goes on from there.
+    `insufficient`: it did not reach the low mark, so the next rung continues from there.
     """
     return "published" if tokens_after <= low and tokens_after < tokens_before else "insufficient"
 
 
 def has_grown(tokens: int, *, tokens_after: int, prompt_limit: int) -> bool:
-    """Tell whether the prompt has grown enough since the last compaction for another to be due."""
+    """Return True if the prompt grew enough since the last compaction for another to be due."""
     return tokens >= tokens_after + int(SMALLEST_GAIN * prompt_limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The state of a circuit breaker: open or not, failures in a row, and until when it pauses."""
+    """The state of a circuit breaker: open or not, consecutive failures, end of the pause."""
 
     is_open: bool
     failures: int
@@ -85,10 +85,10 @@ class Breaker:
 def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a scope's breaker after its attempts, oldest first.
 
-    After three failures in a row attempts pause, each further failure doubles the pause up to six
-    hours; any other outcome closes it. Attempts without a time do not count. A ladder that broke
-    off because its worker ended counts as one failure, however many rungs it had tried: the
-    extractive summary, which needs no model, was still to come.
+    After three consecutive failures attempts pause. Each further failure doubles the pause, up to
+    six hours. Any other outcome closes the breaker. Attempts without a time do not count. A ladder
+    that ended with its worker counts as one failure, whatever rungs it tried: the extractive
+    summary, which needs no model, was still to come.
     """
     failures = 0
     for ladder in _ladders(_failed_last(attempts)):
@@ -99,8 +99,8 @@ def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
 def model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a summarising model's breaker after its attempts, oldest first.
 
-    A ladder in which the model failed counts as three failures: it had its second try there. One
-    that broke off because its worker ended says little about the model and counts as one.
+    A ladder in which the model failed counts as three failures, because it includes a second try. A
+    ladder that ended with its worker says little about the model and counts as one failure.
     """
     ends = [
         attempt
@@ -118,7 +118,7 @@ def _failed_last(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _ladders(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Group attempts, newest first, into ladders: a ladder only goes down."""
+    """Group attempts, newest first, into ladders. Within a ladder, rungs only descend."""
     ladders: list[list[Attempt]] = []
     for attempt in attempts:
         if ladders and RUNGS.index(attempt.rung) < RUNGS.index(ladders[-1][-1].rung):

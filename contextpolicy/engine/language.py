@@ -1,7 +1,7 @@
-"""Detects the language of a text, for one question: is a summary in the language of its chat?
+"""Detects the language of a text, to check that a summary is in the language of its chat.
 
-By script first, then by the little words of languages in Latin letters. Where it is not sure it
-gives no language: a summary is never rejected on a guess.
+It looks at the script first, then at the function words of languages in Latin script. If the
+language is unclear it returns none, so a summary is never rejected on a guess.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 LONGEST_SAMPLE = 20_000
 FEWEST_LETTERS = 40
 FEWEST_WORDS = 4
-# The share that one script has of the letters, or one language of all little words found.
+# Minimum share of one script in all letters, or of one language in all function words found.
 CLEAR_SHARE = 0.6
 
 _SCRIPTS: Mapping[str, str] = {
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def language_of(text: str) -> str:
-    """Return a code for the language of a text, "" if it is not clear.
+    """Return a code for the language of a text, "" if it is unclear.
 
     Code, addresses and headings do not count.
     """
@@ -57,7 +57,7 @@ def language_of(text: str) -> str:
     if scripts["ja"] >= 0.1 * total:
         return "ja"
     name, letters = scripts.most_common(1)[0]
-    # A Chinese character says as much as a word.
+    # A Chinese character counts like a word.
     weight = 3 if name in ("zh", "ko") else 1
     if letters < CLEAR_SHARE * total or letters * weight < FEWEST_LETTERS:
         return ""
@@ -65,7 +65,7 @@ def language_of(text: str) -> str:
 
 
 def is_other_language(text: str, other: str) -> bool:
-    """Tell whether two texts are clearly of different languages."""
+    """Return True if two texts are clearly in different languages."""
     one, two = language_of(text), language_of(other)
     return bool(one and two) and one != two
 

@@ -1,7 +1,7 @@
 """Turns the chosen parts of a prompt into wire messages: the layout `multi_turn`.
 
-The order keeps the prompt's beginning the same from call to call: what changes seldom stands first,
-the tail and the question last. The steps of the running turn follow the question.
+The order keeps the prefix stable from call to call: parts that rarely change come first, the tail
+and the question last. The steps of the running turn follow the question.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,20 +40,20 @@ from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import SECTION_JOINT, Background, TranscriptWriter
 
 Images = tuple[tuple[int, FilePart], ...]
-# Before a reply that comes first, for providers that want the first message from the user.
+# Precedes a reply that comes first, for providers that require a user message first.
 OPENING = "[The chat begins with the assistant's message.]"
-# Between pieces that are joined to one message.
+# Between pieces that are joined into one message.
 JOINT_BYTES = len(SECTION_JOINT)
 
 
 class Maker:
     """Makes the blocks of one prompt, each message in its own role.
 
-    `texts` collects, by hash, each text that is no stored message; `stubbed` names the tool results
-    that the policy's rules leave out.
+    `texts` maps hashes to the texts that are not stored messages. `stubbed` names the tool results
+    that the policy's rules omit.
     """
 
-    # Messages get their days; the fixed text of other layouts has none.
+    # Messages get day lines. Other layouts have a fixed text without days.
     has_days = True
 
     def __init__(
@@ -75,11 +75,11 @@ class Maker:
         self.frame_bytes = 0
 
     def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """Make one system message of ordered (origin, text) parts, a blank line between."""
+        """Make one system message of ordered (origin, text) parts, separated by blank lines."""
         return self.message("system", "system", [(name, text) for name, text in parts if text])
 
     def tools(self, tools: Sequence[ToolSpec]) -> Block:
-        """Make the block of the tool definitions: no message, but part of the prompt."""
+        """Make the block of the tool definitions: not a message, but part of the prompt."""
         if not tools:
             return Block(())
         tokens = tools_tokens(tools, self.counter)
@@ -87,17 +87,17 @@ class Maker:
         return Block((segment,), weight=self.scale.weight(tokens, tools_bytes(tools)))
 
     def summary(self, summary: Summary) -> Block:
-        """Make the block of the summary in force, as labelled data."""
+        """Make the block of the active summary, as labelled data."""
         return self.data("summary", summary_wire(summary), label=summary.id)
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Make one user message of what is known beside the chat; none if nothing is known."""
+        """Make one user message of the background; no block if there is none."""
         sections = [*self.writer.background(background), ("tail", text)]
         block = self.message("tail", "user", [(name, told) for name, told in sections if told])
         return (block,) if block.segments else ()
 
     def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
-        """Make one message whose text is no stored message: summary, instruction."""
+        """Make one message whose text is not a stored message: summary, instruction."""
         ref = self.noted(wire.content)
         tokens = wire_tokens(wire, self.counter)
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
@@ -109,23 +109,23 @@ class Maker:
         return self.weighed((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
 
     def question(self, message: Message) -> Block:
-        """Make the block of the whole question, even an empty one: somebody waits for a reply."""
+        """Make the block of the uncut question, even if it is empty: it needs a reply."""
         made = self.whole(message)
         if not made.wires:
             made = made._replace(wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
         return entry_block("question", made)
 
     def history(self, message: Message) -> Entry:
-        """Make the entry of a history message as the policy cuts it."""
+        """Make the entry of a history message, cut by the policy."""
         made = entry(message, values=self.values, counter=self.counter, stubbed=self.stubbed)
         return self._weighed_entry(made)
 
     def continued(self, message: Message) -> Entry:
-        """Make the entry of the cut reply that is continued, whole."""
+        """Make the uncut entry of a truncated reply that is continued."""
         return self.whole(message)
 
     def whole(self, message: Message, result_limit: int | None = None) -> Entry:
-        """Make the entry of a message of the running turn: its texts whole, tool results cut."""
+        """Make the entry of a message of the running turn: texts uncut, tool results cut."""
         made = entry(
             message,
             values=self.values,
@@ -136,14 +136,14 @@ class Maker:
         return self._weighed_entry(made)
 
     def day_cost(self, message: Message) -> int:
-        """Return the most that the line with a message's day takes of the limit; 0 without one."""
+        """Return the maximum cost of a message's day line; 0 without one."""
         if not (self.has_days and message.day):
             return 0
         line = f"{day_line(message.day)}\n"
         return self.scale.weight(self.counter.count(line) + MESSAGE_OVERHEAD, len(line))
 
     def dated(self, block: Block, message: Message) -> Block:
-        """Return the block of a message with a separate segment for the day before it."""
+        """Return the block of a message, with a separate segment for the day line before it."""
         line = day_line(message.day)
         first, *others = block.wires
         if first.role == "user":
@@ -159,19 +159,19 @@ class Maker:
         return self.weighed((day, *block.segments), wires)
 
     def shows(self, message: Message) -> bool:
-        """Tell whether the layout can show a message of the history."""
+        """Return True if the layout can show a message of the history."""
         return True
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """Return the blocks in the order of the wire."""
+        """Return the blocks in wire order."""
         return tuple(multi_turn(parts))
 
     def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
-        """Make one message of (label, text) parts, a blank line between, and a segment for each."""
+        """Make one message of (label, text) parts; each part gets a segment."""
         if not parts:
             return Block(())
         wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
-        # The first segment carries what the message takes beyond the other segments.
+        # The first segment includes all tokens that the other segments do not account for.
         counts = (0, *(self.counter.count(text) for _, text in parts[1:]))
         segments = [
             Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
@@ -186,7 +186,7 @@ class Maker:
         return Block(segments, wires, self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES))
 
     def noted(self, text: str) -> str:
-        """Keep a text that is no stored message, under its hash."""
+        """Record a text that is not a stored message under its hash."""
         ref = text_ref(text)
         self.texts[ref] = text
         return ref
@@ -199,7 +199,7 @@ class Maker:
 
 
 def multi_turn(parts: Parts) -> Iterator[Block]:
-    """Yield the blocks in the order of the wire, each message in its own role."""
+    """Yield the blocks in wire order, each message in its own role."""
     yield from parts.system
     yield from parts.tools
     yield from parts.summary
@@ -229,9 +229,9 @@ def entry_block(origin: Origin, made: Entry) -> Block:
 def in_strict_roles(
     blocks: Sequence[Block], *, maker: Maker
 ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """Arrange the blocks for a provider that wants the user first and alternating roles; add notes.
+    """Return blocks with alternating roles, user first, for providers that need it; and notes.
 
-    Neighbours of one role are joined by a blank line; before a reply that comes first stands a
+    Neighbours of one role are joined by a blank line. A reply that comes first is preceded by a
     user message that says so.
     """
     made: list[Block] = []
@@ -251,7 +251,7 @@ def in_strict_roles(
 
 
 def moved(images: Images, *, by: int) -> Images:
-    """Return images behind a text that was put before theirs."""
+    """Return images shifted by the length of a text that was inserted before them."""
     return tuple((place + by, part) for place, part in images)
 
 

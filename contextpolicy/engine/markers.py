@@ -1,7 +1,7 @@
-"""Reads routing markers inside a team's messages, and removes them on the prompt's view.
+"""Parses routing markers in a team's messages, and removes them from prompts.
 
-A message may say who writes it (`[FROM:x]`), what the team works on (`[TEAM_TASK]`, with all text
-to the next bracket) and who comes next (`[NEXT:y]`). The store keeps them; a prompt does not show
+A message may name its author (`[FROM:x]`), the team's task (`[TEAM_TASK]`, with all text to the
+next bracket) and the next speaker (`[NEXT:y]`). The store keeps the markers; a prompt does not show
 them.
 """
 
@@ -9,23 +9,23 @@ import re
 
 from contextpolicy.engine.truncation import fence_after
 
-# Names are ASCII words: only ASCII letters fold, so that no other alphabet's K or S is a marker.
+# Names are ASCII words. Only ASCII letters fold, so the K or S of another alphabet never matches.
 _FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
 _TEAM_TASK = re.compile(r"\[TEAM_TASK\][^\[]*", re.IGNORECASE | re.ASCII)
 _NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
 INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 _NEXT_NAME = re.compile(r"\[NEXT:([^\]]*)\]", re.IGNORECASE | re.ASCII)
 
-# White space and line ends of ECMAScript: U+FEFF is one, U+001C to U+001F and U+0085 are none.
+# White space and line ends of ECMAScript: U+FEFF is included, U+001C to U+001F and U+0085 are not.
 SPACES = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _RUN = re.compile(f"[{SPACES}]{{2,}}")
 _EDGES = re.compile(f"^[{SPACES}]+|[{SPACES}]+$")
 
 
 def strip_markers(text: str) -> str:
-    """Remove all markers and tidy what is left: single spaces, trimmed lines, no empty lines.
+    """Remove all markers and tidy the rest: single spaces, trimmed lines, no empty lines.
 
-    Lines of fenced code stay as they are. A pure function of the text.
+    Lines of fenced code are unchanged. A pure function of the text.
     """
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
@@ -33,9 +33,9 @@ def strip_markers(text: str) -> str:
 
 
 def unmarked(text: str) -> str:
-    """Remove who speaks and who is next from a text that people read; its spaces stay.
+    """Remove author and next-speaker markers from a text that is shown; its spaces are unchanged.
 
-    In code they stay too.
+    Markers in code are kept.
     """
     lines, fence = [], ""
     for line in text.split("\n"):
@@ -68,8 +68,8 @@ def next_names(text: str) -> tuple[str, ...]:
 
 
 def _without(marker: re.Pattern[str], text: str) -> str:
-    # Behind the last bracket nothing can match; searching there would cost the square of its length
-    # for a text of many openings.
+    # Nothing can match after the last bracket. Searching there would take quadratic time in a text
+    # of many openings.
     end = text.rfind("]") + 1
     return marker.sub("", text[:end]) + text[end:]
 

@@ -1,8 +1,8 @@
-"""The values that everything above a provider adapter speaks.
+"""The value types above the provider adapters.
 
-No vendor type and no row appears here. A `Message` is what the store holds (roles `user` and
-`assistant`, tool calls and their results as parts); a `WireMessage` is what an adapter converts
-for its provider (roles `system` and `tool` exist on the wire only).
+They contain no vendor types and no database rows. A `Message` is a stored message (roles `user` and
+`assistant`, tool calls and their results as parts). A `WireMessage` is the input of an adapter
+(roles `system` and `tool` exist only on the wire).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ WireRole = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Text that people see."""
+    """Text that is shown to users."""
 
     text: str
 
@@ -33,7 +33,7 @@ class ReasoningPart:
 class ToolCallPart:
     """A model's request to run a tool; `arguments` is the JSON text as the model wrote it.
 
-    `extra` is what the model's server wants back with the call (see `extras`), as JSON text.
+    `extra` is JSON text that the model's server requires back with the call (see `extras`).
     """
 
     call_id: str
@@ -44,7 +44,7 @@ class ToolCallPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultPart:
-    """The result of a tool for the call of the same id."""
+    """The result of the tool call with the same id."""
 
     call_id: str
     name: str
@@ -53,10 +53,10 @@ class ToolResultPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file that belongs to a message: its name and place, not its content.
+    """A file that belongs to a message: its name and location, not its content.
 
-    `reference` is a URL or a label of the store and never goes on the wire; the model reads name
-    and kind. Of an image whose reference says so (`images`) the model is sent the image.
+    `reference` is a URL or a label of the store and is never sent. The model gets name and type. If
+    the reference marks an image (see `images`), the model also gets the image.
     """
 
     media_type: str
@@ -65,7 +65,7 @@ class FilePart:
 
     @property
     def image(self) -> Image | None:
-        """The image that is sent; None for a file of which the model reads the name alone."""
+        """The image that is sent; None for a file of which only the name is sent."""
         return image_in(self.reference)
 
 
@@ -80,12 +80,12 @@ JOINT = "\n\n"
 class Message:
     """One stored message of a branch.
 
-    `id` is an opaque label of the store; `seq` counts from 1 without gaps; `tokens` is the stored
+    `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the stored
     count of the whole message as sent (`tokens.message_tokens`). `excluded` and `incomplete`
-    messages are left out of prompts; `left` is another reason to leave one out. `speaker` and
-    `role_id` are those of a team's member, `addressees` the names of those it is for. `day` is the
-    ISO day on which it was written ("2023-05-08", in the chat's time zone); empty if prompts of the
-    chat have no dates.
+    messages are omitted from prompts; `left` is any other reason to omit one. `speaker` and
+    `role_id` are those of a team member, `addressees` the names of the recipients. `day` is the ISO
+    day of the message ("2023-05-08", in the chat's time zone); empty if prompts of the chat have no
+    dates.
     """
 
     id: str
@@ -106,10 +106,10 @@ class Message:
 
 
 class WireMessage(NamedTuple):
-    """One message as an adapter receives it, before it takes a provider's form.
+    """One message as passed to an adapter, before conversion to a provider's format.
 
-    `images` stand at places of `content`, in characters; a place beyond a text that was cut is its
-    end. `thoughts` are those before calls whose server wants them back (see `extras`).
+    `images` are positioned by character offsets in `content`; an offset past the end of a cut text
+    means its end. `thoughts` precede calls whose server requires them back (see `extras`).
     """
 
     role: WireRole
@@ -120,14 +120,14 @@ class WireMessage(NamedTuple):
     thoughts: str = ""
 
     def shown(self, *, by_hash: bool = False) -> str:
-        """Return the text with a line in the place of each image; `by_hash`: it has the hash."""
+        """Return the text with one line for each image; `by_hash`: the line includes the hash."""
         if not self.images:
             return self.content
         write = image_text if by_hash else file_text
         return JOINT.join(p if isinstance(p, str) else write(p) for p in self.pieces())
 
     def pieces(self) -> list[str | FilePart]:
-        """Return texts and images in their order, without the blank lines between them."""
+        """Return texts and images in order, without the blank lines between them."""
         found: list[str | FilePart] = []
         start = 0
         for place, part in self.images:
@@ -141,7 +141,7 @@ class WireMessage(NamedTuple):
 class ToolSpec:
     """A tool offered to the model; `parameters` is its JSON Schema.
 
-    `strict` as the tool's owner set it; None: it is not sent.
+    `strict` is the tool owner's setting; None: it is not sent.
     """
 
     name: str
@@ -152,10 +152,10 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A summary in force: it stands for the messages `from_seq`..`to_seq` except `exceptions`.
+    """An active summary: it covers the messages `from_seq`..`to_seq` except `exceptions`.
 
-    `exceptions` are the seqs in the range that were no source of it (pinned, excluded or
-    incomplete then). `tokens` counts `text` alone.
+    `exceptions` are the seqs in the range that were not sources (pinned, excluded or incomplete at
+    the time). `tokens` counts `text` alone.
     """
 
     id: str
@@ -167,7 +167,7 @@ class Summary:
 
 
 class MalformedParts(ValueError):
-    """The stored or imported parts of a message are not of a known form."""
+    """The stored or imported parts of a message have an unknown form."""
 
     code = "malformed_parts"
 
@@ -179,13 +179,13 @@ _TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
     "tool_result": (ToolResultPart, ("call_id", "name", "content")),
     "file": (FilePart, ("media_type", "name", "reference")),
 }
-# A field that is written only where it says something.
+# A field that is omitted if empty.
 _OPTIONAL = "extra"
 _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
 
 
 def parts_from_json(data: object) -> tuple[Part, ...]:
-    """Read parts from their JSON form, a list of objects with a `type`.
+    """Parse parts from their JSON form, a list of objects with a `type`.
 
     Raises MalformedParts for an unknown type and for a missing, extra or non-text field.
     """
@@ -195,7 +195,7 @@ def parts_from_json(data: object) -> tuple[Part, ...]:
 
 
 def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
-    """Write parts in the JSON form that `parts_from_json` reads."""
+    """Convert parts to the JSON form that `parts_from_json` parses."""
     written = []
     for part in parts:
         name = _NAMES[type(part)]
@@ -207,12 +207,12 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
 
 
 def text_of(message: Message) -> str:
-    """Return the visible text of a message: its text parts, a blank line between them."""
+    """Return the visible text of a message: its text parts, separated by blank lines."""
     return JOINT.join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def file_text(part: FilePart) -> str:
-    """Write what a model reads of a file: a short line of about the same cost for every file."""
+    """Write the text of a file for the model: a short line of similar cost for every file."""
     if (image := part.image) is not None:
         told = f"{image.size:,} bytes" if image.sha256 else "at an address"
         return f"[Image: {part.media_type}, {told}]"
@@ -221,7 +221,7 @@ def file_text(part: FilePart) -> str:
 
 
 def image_text(part: FilePart) -> str:
-    """Write what a receipt says of an image: its type, and size and hash or its address."""
+    """Write an image's line in a receipt: its type, then size and hash or address."""
     image = part.image
     if image is None:
         return file_text(part)
@@ -247,11 +247,11 @@ def _part_from_json(item: object, place: int) -> Part:
 
 
 def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
-    """Turn sound parts (see `groups.repair`) into wire messages; of the
-    reasoning only what a server wants back with its calls is kept.
+    """Convert valid parts (see `groups.repair`) to wire messages.
 
-    An assistant's texts and calls up to the first result make one message, each result one of role
-    `tool`; parts after the results start the next assistant message. Parts without anything to send
+    Of the reasoning, only the part that a server requires back with its calls is kept. An
+    assistant's texts and calls up to the first result form one message, and each result one of role
+    `tool`. Parts after the results start the next assistant message. Parts without content to send
     give an empty list.
     """
     wires: list[WireMessage] = []
@@ -278,7 +278,8 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     step = _step(role, texts, calls, results, thoughts)
     if not images:
         return wires + step
-    # Only a user's message has images, and no calls: it is one wire message, even without a text.
+    # Only a user's message has images, and it has no calls: it is one wire message, even without
+    # text.
     return [WireMessage(role, JOINT.join(texts), images=tuple(images))]
 
 

@@ -1,48 +1,55 @@
-"""The one rule for names: of folders, teams, members, keys, titles, saved preferences and ids.
+"""The common rule for names of folders, teams, members, keys, titles, saved preferences and ids.
 
-A name has something that can be seen, and neither control characters, line breaks nor characters
-that turn the direction of the text around it. Everything else belongs to some script: joiners of
-Persian and of emoji, ideographic and no-break spaces, marks, signs that are newer than this Python.
+A name has at least one visible character. It has no control characters, line breaks or characters
+that change the text direction around them. Everything else is allowed, because some script uses it:
+joiners of Persian and of emoji, ideographic and no-break spaces, marks, and characters newer than
+this Python's Unicode data.
 """
 
 import re
 import unicodedata
 from functools import cache
 
-# Controls, halves of a pair, separators of lines and paragraphs, and overrides, embeddings and
-# isolates of direction. Marks of direction (U+200E, U+200F, U+061C) change nothing around them.
+# Control characters, surrogates, line and paragraph separators, and bidi overrides, embeddings and
+# isolates. Bidi marks (U+200E, U+200F, U+061C) are allowed: they do not affect the text around
+# them.
 UNSOUND = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Mn", "Me", "Zl", "Zp", "Zs"})
-# Letters and signs that are blank: fillers of Hangul, and Braille without a dot.
+# Blank letters and symbols: Hangul fillers, and Braille without a dot.
 BLANK = "\u115f\u1160\u3164\uffa0\u2800"
 
 
 def is_sound(name: str) -> bool:
-    """Return True if a text can be a name."""
+    """Return True if a text is a valid name."""
     return UNSOUND.search(name) is None and any(map(is_visible, name))
 
 
 def is_visible(char: str) -> bool:
-    """Return True if a character can be seen by itself."""
+    """Return True if a character is visible on its own."""
     return unicodedata.category(char) not in UNSEEN and char not in BLANK
 
 
 def normal(name: str) -> str:
-    """Return a name in its normal form (NFC), without the spaces around it."""
+    """Return a name in normal form (NFC), without leading and trailing spaces."""
     return unicodedata.normalize("NFC", name).strip()
 
 
+def folded(name: str) -> str:
+    """Return a key that is equal for names that people consider the same: case is ignored."""
+    return unicodedata.normalize("NFKC", normal(name)).casefold()
+
+
 def made_sound(text: str) -> str:
-    """Return a text with a space in place of each character that no name may have."""
+    """Replace each character that is not allowed in a name by a space."""
     return UNSOUND.sub(" ", text)
 
 
 @cache
 def marks() -> str:
-    """Return the marks that belong to the letter before them, as a set of a pattern.
+    """Return the combining marks that belong to the letter before them, as a regex character set.
 
-    Without the selectors of a character's look, which make no other character of it.
+    Variation selectors are not included, because they do not make a different character.
     """
     codes = [
         code

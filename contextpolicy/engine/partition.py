@@ -1,7 +1,7 @@
-"""Every prompt is a partition: each message of the branch is sent or left out for a reason, once.
+"""Every prompt is a partition: each message of the branch is either sent or left out for a reason.
 
-Kept as ranges: seqs have no gaps, so the check is arithmetic and its cost does not follow the
-history.
+Stored as ranges: seqs have no gaps, so the check is arithmetic and its cost does not depend on the
+length of the history.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from contextpolicy.engine.groups import has_content
 from contextpolicy.engine.messages import Message, Summary
 
 Range = tuple[int, int]
-# The engine's and the shipped strategies' reasons to leave a message out; packages may add some.
+# The reasons of the engine and the built-in strategies; packages may add others.
 Reason = Literal[
     "covered",
     "window",
@@ -36,12 +36,12 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 class LeftOut:
     """A range of messages, both ends included, that is not in the prompt, and why.
 
-    Reasons: `covered` (by the summary in force), `window`, `excluded`, `incomplete`, `empty`
-    (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
-    `tool_parts` (no text for a text layout), `state` (which stands for it), `strategy` (of a
-    composing one), in a team `duplicate_of_current` (the newest message repeats it) and `not_seen`
-    (said after this agent was asked), `history_provider` (a provider of a package did not return
-    it), and what a strategy of a package adds.
+    Reasons: `covered` (by the active summary), `window`, `excluded`, `incomplete`, `empty` (nothing
+    to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
+    `tool_parts` (no text for a text layout), `state` (the state replaces it), `strategy` (of a
+    composing strategy). In a team: `duplicate_of_current` (the newest message repeats it) and
+    `not_seen` (written after this agent was called). `history_provider` (a package's provider did
+    not return it), and the reasons that a package's strategy adds.
     """
 
     from_seq: int
@@ -50,9 +50,9 @@ class LeftOut:
 
 
 class PartitionError(Exception):
-    """A message of the branch would be sent twice, or neither sent nor accounted for.
+    """A message of the branch would be sent twice, or is neither sent nor accounted for.
 
-    Raised for a fault of the caller or of a strategy, never of the chat: nothing is sent.
+    It indicates a bug in the caller or in a strategy, never a problem of the chat. Nothing is sent.
     """
 
     code = "partition_broken"
@@ -60,10 +60,10 @@ class PartitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """The loaded messages, sorted by what happens to them before any limit applies.
+    """The loaded messages, classified before any limit applies.
 
-    `live` could be sent as history, `pins` stand apart, `continued` is the cut reply that is
-    continued; `left` is (seq, reason) of those that are flagged or empty.
+    `live` can be sent as history, `pins` are separate, `continued` is the truncated reply that is
+    continued. `left` is (seq, reason) of flagged and empty messages.
     """
 
     live: tuple[Message, ...]
@@ -80,9 +80,9 @@ def sort_out(
     window_to: int,
     goes_on: bool,
 ) -> SortedOut:
-    """Sort loaded messages; skip those that the summary covers or the window leaves out.
+    """Classify loaded messages; skip those that the summary covers or the window omits.
 
-    A pinned message among them becomes a pin. If the newest reply `goes_on`, it stands apart.
+    A pinned message among them becomes a pin. With `goes_on`, the newest reply is separate.
     """
     left = {message.seq: reason for message in pins if (reason := unsendable(message))}
     apart = {message.seq: message for message in pins if message.seq not in left}
@@ -104,7 +104,7 @@ def sort_out(
 
 
 def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
-    """Leave out, as `tool_parts`, the messages that a layout cannot show."""
+    """Leave out messages that a layout cannot show, as `tool_parts`."""
     hidden = [message for message in (*found.live, *found.pins) if not shows(message)]
     if not hidden:
         return found
@@ -117,7 +117,7 @@ def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedO
 
 
 def covers(summary: Summary | None, seq: int) -> bool:
-    """Tell whether the summary stands for the message."""
+    """Return True if the summary covers the message."""
     return (
         summary is not None
         and summary.from_seq <= seq <= summary.to_seq
@@ -138,13 +138,13 @@ def unsendable(message: Message) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The ranges left out of a prompt, ascending, and how many uncovered messages a limit left."""
+    """The ranges left out of a prompt, ascending, and the number of messages omitted by a limit."""
 
     left_out: tuple[LeftOut, ...]
     limited: int
 
 
-# Reasons that are no limit on history: a person's decision, or part of the running turn.
+# Reasons other than a limit on history: a user's decision, or part of the running turn.
 _NO_LIMIT = frozenset(
     {"covered", "excluded", "incomplete", "empty", "turn_split", "duplicate_of_current", "not_seen"}
 )
@@ -160,11 +160,11 @@ def account(
     unloaded: Range | None,
     skipped: Sequence[Range] = (),
 ) -> Account:
-    """Put the single decisions and the ranges of summary, window and loader together.
+    """Merge the decisions on single messages with the ranges of summary, window and loader.
 
-    `sent` is ascending, `left` is (seq, reason). A decision about a single message takes precedence
-    over a range. `skipped`: ranges that a history provider left out. Covered messages whose summary
-    is not sent count as left out by `budget`.
+    `sent` is ascending, `left` is (seq, reason). A decision on a single message takes precedence
+    over a range. `skipped`: ranges that a history provider omitted. If the summary is not sent, the
+    messages that it covers are left out by `budget`.
     """
     single = dict(left)
     known = sorted((*sent, *single))
@@ -197,13 +197,13 @@ def account(
 def _exceptions_behind(
     summary: Summary | None, window_to: int, known: Iterable[int]
 ) -> Iterator[Range]:
-    """Return the summary's exceptions that the window leaves out although they were not loaded."""
+    """Yield the summary's exceptions that the window omits although they were not loaded."""
     exceptions = set(summary.exceptions if summary else ()) - set(known)
     return ranges_of(seq for seq in sorted(exceptions) if seq <= window_to)
 
 
 def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
-    """Join ascending seqs to ranges."""
+    """Join ascending seqs into ranges."""
     first = last = None
     for seq in seqs:
         if first is None or last is None:
@@ -218,7 +218,7 @@ def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
 
 
 def without(span: Range, holes: Iterable[int]) -> Iterator[Range]:
-    """Yield what is left of a range without some seqs (ascending; those outside are ignored)."""
+    """Yield the parts of a range without some seqs (ascending; seqs outside are ignored)."""
     start, end = span
     for hole in holes:
         if start <= hole <= end:
@@ -237,7 +237,7 @@ def check_order(seqs: Iterable[int]) -> None:
 
 
 def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[LeftOut]) -> None:
-    """Check that what is sent and what is left out make up 1..`last_seq` without overlap.
+    """Check that sent and left-out messages together make up 1..`last_seq` without overlap.
 
     `sent` is ascending. Raises PartitionError, which names the first message that breaks it.
     """

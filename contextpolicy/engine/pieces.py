@@ -1,4 +1,4 @@
-"""Makes the pieces of a prompt beside its history, fits them to the limit, and lays all out."""
+"""Makes the parts of a prompt other than its history, fits them to the limit, and lays out all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,15 +29,15 @@ from contextpolicy.engine.transcript import Background
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFacts:
-    """The facts of a prompt beside its history.
+    """The parts of a prompt other than its history.
 
-    `system`: ordered (origin, text). `summary`: the published one in force. `pins`: pinned messages
-    that are not in the history. `question`: the user messages now answered; `steps`: the turn's
-    steps and the user messages taken up since, ascending. `instruction`: instead of a question,
-    when a cut reply goes on. `background`: what is known beside the chat; with `tail`, any further
-    text, it makes one user block. `calibration`: provider's tokens per token of ours.
-    `strict_roles`: the provider wants the first message from the user and roles that alternate.
-    `form`: the text form of an agent's prompt, instead of the policy's layout; empty for none.
+    `system`: ordered (origin, text). `summary`: the active published one. `pins`: pinned messages
+    that are not in the history. `question`: the user messages to answer. `steps`: the turn's steps
+    and the user messages that arrived since, ascending. `instruction`: replaces the question when a
+    truncated reply is continued. `background`: knowledge from outside the chat; with `tail`, any
+    further text, it makes one user block. `calibration`: provider's tokens per token of ours.
+    `strict_roles`: the provider requires alternating roles, user first. `form`: the text form of an
+    agent's prompt, instead of the policy's layout; empty for none.
     """
 
     values: PolicyValues
@@ -60,7 +60,7 @@ class PromptFacts:
 def maker_for(
     *, values: PolicyValues, form: str, counter: TokenCounter, scale: Scale, stubbed: Stubbed
 ) -> Maker:
-    """Return the maker of a prompt: that of an agent's text form, else that of the layout."""
+    """Return the maker of a prompt: for an agent's text form if given, else for the layout."""
     if form:
         return AgentMaker(form=form, values=values, counter=counter, scale=scale, stubbed=stubbed)
     kind = Maker if values.layout == "multi_turn" else TextMaker
@@ -70,7 +70,7 @@ def maker_for(
 class Pieces:
     """The pieces of one prompt; `limit` and `low` are in our count.
 
-    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if what may not leave does not fit.
+    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit.
     """
 
     def __init__(self, facts: PromptFacts, found: SortedOut, *, limit: int, low: int) -> None:
@@ -95,7 +95,7 @@ class Pieces:
         self.fixed = self._fixed()
 
     def history(self, message: Message) -> Entry:
-        """Make the entry of a history message, with room for its day where one begins."""
+        """Make the entry of a history message, with room for a day line if a day begins there."""
         made = self.maker.history(message)
         if message.seq not in self.days:
             return made
@@ -104,10 +104,10 @@ class Pieces:
     def laid_out(
         self, pins: tuple[Block, ...], kept: Sequence[Entry]
     ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-        """Return the blocks in the order of the wire, and notes on what the roles demanded."""
+        """Return the blocks in wire order, and notes on changes for the provider's roles."""
         question, history = self.question, [entry_block("history", item) for item in kept]
         if self.maker.has_days:
-            # Which messages were chosen is known only now: the first of them begins with its day.
+            # Which messages are sent is known only now. The first of them begins with its day.
             asked = self.facts.question
             days = begin_days((*(item.message for item in kept), *asked))
             history = [
@@ -141,7 +141,7 @@ class Pieces:
         return (*asked, self.maker.data("continue", WireMessage("user", self.facts.instruction)))
 
     def _fixed(self) -> Fixed:
-        """Make the parts beside history fit the limit; raises the refusals of `compose`."""
+        """Make the fixed parts fit the limit; raises the exceptions of `compose`."""
         facts, make = self.facts, self.maker
         pins, dropped = newest_pins(
             tuple(make.pin(message) for message in self.sorted.pins),

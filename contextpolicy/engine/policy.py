@@ -16,8 +16,7 @@ from contextpolicy.engine.policy_checks import (
 )
 from contextpolicy.engine.policy_fields import PolicyFields
 
-# Several policies combine like this: limits take the strictest value, every other field takes the
-# nearest.
+# How several policies combine: limits take the strictest value, every other field the nearest one.
 LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "window_size": "min",
     "window_turns": "min",
@@ -39,13 +38,13 @@ LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "retention_days": "min",
 }
 
-# Texts of administrators: a policy may hide them from people, and the ledger has no words.
+# Texts of administrators: a policy may hide them from users, and the ledger has no texts.
 TEXT_FIELDS = frozenset({"system_text", "summary_instruction"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyValues(PolicyFields):
-    """The fields of an effective policy with their stored form."""
+    """The fields of an effective policy with their JSON form."""
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as a JSON-ready object with sorted keys."""
@@ -62,7 +61,7 @@ class PolicyValues(PolicyFields):
 
 
 class MalformedPolicy(ValueError):
-    """A policy in JSON form has a field that does not exist or a value of the wrong kind."""
+    """A policy in JSON form has an unknown field or a value of the wrong type."""
 
     code = "malformed_policy"
 
@@ -74,11 +73,11 @@ INSTANCE_DEFAULTS: Mapping[str, PolicyValues] = {
     "simple": PolicyValues(strategy="simple", window_size=12, max_chars_per_message=4_000),
     "sliding_window": PolicyValues(strategy="sliding_window"),
     "dynamic_summary": PolicyValues(strategy="dynamic_summary", turn_threshold=10),
-    # The state stands for past dialogue, none of which is sent.
+    # The state replaces past dialogue, none of which is sent.
     "entity_state": PolicyValues(strategy="entity_state", keep_last_messages=0),
 }
 
-# "Rounds" folds by turns, "Long chats" by token marks only; the latter is the default of a new
+# "Rounds" compacts by turns, "Long chats" only by token marks. The latter is the default of a new
 # instance.
 PRESETS: Mapping[str, PolicyValues] = {
     "rounds": INSTANCE_DEFAULTS["dynamic_summary"],
@@ -87,16 +86,16 @@ PRESETS: Mapping[str, PolicyValues] = {
 
 
 def defaults_for(strategy: str) -> PolicyValues:
-    """Return the defaults of a strategy; one without its own gets the plain ones under its name."""
+    """Return the defaults of a strategy; an unknown one gets the general defaults and its name."""
     if strategy in INSTANCE_DEFAULTS:
         return INSTANCE_DEFAULTS[strategy]
     return PolicyValues(strategy=strategy)
 
 
 def from_json(data: Mapping[str, object], *, base: PolicyValues | None = None) -> PolicyValues:
-    """Read values from JSON; an absent field keeps its value in `base`, or its default.
+    """Parse values from JSON; an absent field keeps its value in `base`, or its default.
 
-    Raises MalformedPolicy for an unknown field and for a value of the wrong kind.
+    Raises MalformedPolicy for an unknown field and for a value of the wrong type.
     """
     unknown = sorted(set(data) - _FIELD_NAMES)
     if unknown:
@@ -111,7 +110,7 @@ def from_json(data: Mapping[str, object], *, base: PolicyValues | None = None) -
 
 
 def filled(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
-    """Read what policies say over `base`; a reserve that none sets is a quarter of the budget.
+    """Apply the fields that policies set to `base`; the default reserve is a quarter of the budget.
 
     Raises MalformedPolicy.
     """
@@ -122,7 +121,7 @@ def filled(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
 
 
 def quarter(token_budget: int) -> int:
-    """Return the reserve of a budget for which no policy sets one."""
+    """Return the reserve of a budget if no policy sets one."""
     return max(1, token_budget // 4)
 
 
@@ -171,7 +170,7 @@ _OPTIONAL = frozenset(name for name in _FIELD_NAMES if getattr(PolicyValues(), n
 _BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "true or false"),
     int: (_is_integer, "a whole number"),
-    # JSON as Python reads it knows NaN and Infinity.
+    # Python's JSON parser accepts NaN and Infinity.
     float: (
         lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
         "a number",
@@ -208,7 +207,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason why values cannot work: a code, the fields, and a sentence with what would fit."""
+    """A reason why values cannot work: a code, the fields, and a sentence with possible values."""
 
     code: str
     fields: tuple[str, ...]
@@ -221,9 +220,9 @@ def problems(
     model_window: int | None,
     count: Callable[[str], int] = estimated_tokens,
 ) -> list[Problem]:
-    """List what cannot work with a model of `model_window` tokens (None: unknown).
+    """List the problems of the values with a model of `model_window` tokens (None: unknown).
 
-    `count` counts the tokens of the system text. An empty list means the values can be saved.
+    `count` counts the tokens of the system text. An empty list means that the values can be saved.
     """
     found = number_clashes(values) or room_clashes(values, model_window=model_window)
     if not found:
@@ -234,8 +233,8 @@ def problems(
 
 
 def knows_compactions(values: PolicyValues) -> bool:
-    """Tell whether a summary or a window may stand in for messages.
+    """Return True if a summary or a window may replace messages.
 
-    Not for the strategy `simple`, which counts messages and nothing else.
+    False for the strategy `simple`, which only counts messages.
     """
     return values.strategy != "simple"

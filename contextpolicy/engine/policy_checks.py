@@ -1,4 +1,4 @@
-"""Finds values of a policy that cannot work together; a sentence for each says what would fit."""
+"""Finds policy values that cannot work together. Each gets a sentence with possible values."""
 
 from dataclasses import fields
 
@@ -8,31 +8,31 @@ from contextpolicy.engine.schema import SchemaRefused, check_schema
 # A stable code, the fields, and a sentence.
 Clash = tuple[str, tuple[str, ...], str]
 
-# The tokens that a question and its nearest history need to be of any use.
+# The minimum tokens for a question and its nearest history.
 SMALLEST_ROOM = 1_000
-# The bytes that a question needs.
+# The minimum bytes for a question.
 SMALLEST_BYTES = 1_000
-# A stored message is never smaller: the frame and one token of text.
+# The minimum tokens of a stored message: the overhead and one token of text.
 SMALLEST_MESSAGE = 5
 LARGEST_NUMBER = 100_000_000
 LONGEST_PREFIX = 200
-# The headings of a summary, and the characters of one.
+# The maximum number of headings in a summary, and the maximum characters of one.
 MOST_SECTIONS, LONGEST_SECTION = 10, 60
-# The passages that go along with one question.
+# The maximum number of retrieved chunks with one question.
 MOST_REFERENCES = 300
-# Of the prompt limit, for excerpts of the chat itself.
+# The maximum share of the prompt limit for excerpts of the chat itself.
 LARGEST_SHARE = 0.9
 # A hundred years.
 MOST_DAYS = 36_500
 
 
 def estimated_tokens(text: str) -> int:
-    """Return a third of the UTF-8 bytes, for checks at save time, where no counter is at hand."""
+    """Return a third of the UTF-8 bytes, for validation, where no counter is available."""
     return -(-_bytes(text) // 3)
 
 
 def number_clashes(values: PolicyFields) -> list[Clash]:
-    """List numbers out of range, so that no other check has to think of them."""
+    """List numbers out of range. The other checks assume that there are none."""
     found: list[Clash] = []
     for name, number in _numbers(values):
         smallest = 0 if name in _MAY_BE_ZERO or name.endswith("keep_newest") else 1
@@ -45,7 +45,7 @@ def number_clashes(values: PolicyFields) -> list[Clash]:
 
 
 def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
-    """Find a reserve that leaves nothing for a prompt."""
+    """Find a reserve that leaves no room for a prompt."""
     if values.reserve_tokens >= values.token_budget:
         sentence = (
             f"reserve_tokens ({values.reserve_tokens:,}) takes the whole token_budget "
@@ -62,7 +62,7 @@ def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clas
 
 
 def clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
-    """List what cannot work within a prompt limit of `limit` tokens, at least 1."""
+    """List the problems within a prompt limit of `limit` tokens, at least 1."""
     found = _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
     found += _heading_clashes(values)
     if values.strategy != "simple":
@@ -180,7 +180,7 @@ def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> lis
 
 
 def _heading_clashes(values: PolicyFields) -> list[Clash]:
-    """Check that each heading of a summary can stand on its line and be told from the others."""
+    """Check that each heading of a summary is a single line and that headings differ."""
     names = values.summary_sections
     sentence = ""
     if len(names) > MOST_SECTIONS:
@@ -190,8 +190,8 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
     for name in names:
         if not name or name != " ".join(name.split()) or name[0] == "#" or name[-1] in "#:":
             sentence = (
-                f"The heading “{name}” in summary_sections cannot stand on a line of its own as "
-                "it is written. Give words on one line, without number signs or a colon around."
+                f"The heading “{name}” in summary_sections is not a plain line. Use words on "
+                "one line, without number signs or a colon around them."
             )
         elif len(name) > LONGEST_SECTION:
             sentence = (
@@ -204,7 +204,7 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
 def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     """Check that the marks are in order.
 
-    A sliding window may have equal marks: then it fills the room exactly each turn.
+    The marks of a sliding window may be equal: then it fills the room exactly at each turn.
     """
     low, prepare, high = _marks(values, limit)
     summarises = values.strategy == "dynamic_summary"
@@ -240,7 +240,7 @@ def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
 def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
     """Check that a summary leaves room below the low mark.
 
-    One that alone reaches that mark would be followed by the next one at every turn.
+    A summary that alone reaches that mark would trigger the next one at every turn.
     """
     names = ("summary_max_tokens", "compact_to", "token_budget")
     if limit < values.summary_max_tokens + SMALLEST_ROOM:
@@ -282,8 +282,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
         found.append(("keep_last_never_folds", ("keep_last_messages", "prepare_at"), sentence))
     if size is not None and size < keep:
         sentence = (
-            f"keep_last_messages ({keep:,}) is more than window_size ({size:,}) lets in. Keep at "
-            f"most {size:,} or widen the window."
+            f"keep_last_messages ({keep:,}) is more than window_size ({size:,}) allows. Keep "
+            f"at most {size:,} or widen the window."
         )
         found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_size"), sentence))
     if threshold is not None and values.fold_turns > threshold:
@@ -303,7 +303,7 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
 
 
 def _turn_clashes(values: PolicyFields) -> list[Clash]:
-    """Measure the ceiling in turns against what has to stay below it."""
+    """Check the ceiling in turns against the values that must stay below it."""
     found: list[Clash] = []
     keep, threshold, turns = values.keep_last_messages, values.turn_threshold, values.window_turns
     if turns is None:
@@ -311,7 +311,7 @@ def _turn_clashes(values: PolicyFields) -> list[Clash]:
     if keep > 2 * turns:
         sentence = (
             f"keep_last_messages ({keep:,}) is more than window_turns ({turns:,} turns, two "
-            f"messages each) lets in. Keep at most {2 * turns:,} or widen the window."
+            f"messages each) allows. Keep at most {2 * turns:,} or widen the window."
         )
         found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_turns"), sentence))
     if threshold is not None and turns <= threshold:

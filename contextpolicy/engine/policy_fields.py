@@ -7,13 +7,13 @@ from typing import Literal
 CutStyle = Literal["head", "head_tail"]
 Layout = Literal["multi_turn", "A", "B", "C"]
 ChatSystem = Literal["layout", "append", "replace", "ignore"]
-# A right over the summaries of a chat: its owner's, that of people who edit policies, or nobody's.
+# A permission on the summaries of a chat: for its owner, for people who edit policies, or for none.
 Right = Literal["owner", "admins", "nobody"]
-# Where references come from: the chat alone, those of its folder (without one: those in no folder),
-# or all of its owner's.
+# The source of retrieved context: the chat alone, the chats of its folder (without a folder: those
+# in none), or all chats of its owner.
 ReferenceScope = Literal["chat", "folder", "person"]
-# Which requests of programs are passed on as they came, without a chat: none, those of keys that
-# are set so, those that ask for it too, or all.
+# Which client requests are passed through without a chat: none, those of API keys with that
+# setting, also those that ask for it, or all.
 Unmanaged = Literal["none", "keys", "asked", "all"]
 
 
@@ -21,48 +21,46 @@ Unmanaged = Literal["none", "keys", "asked", "all"]
 class PolicyFields:
     """Every field of an effective policy.
 
-    Lengths are characters (code points), `*_tokens` and `token_budget` are tokens, marks are
-    shares of the prompt limit with an optional absolute value each, of which the lower holds. None
-    means no limit, no mark, no trigger. `strategy_config` is JSON-ready and belongs to the
-    strategy as a whole. `state_schema` is the JSON Schema of the state that `entity_state` keeps.
+    Lengths are characters (code points). `*_tokens` and `token_budget` are tokens. Marks are shares
+    of the prompt limit, each with an optional absolute value; the lower one applies. None means no
+    limit, no mark, no trigger. `strategy_config` is JSON-ready and is not merged: it belongs to the
+    strategy. `state_schema` is the JSON Schema of the state of `entity_state`.
 
-    `history_provider`: the package's provider that chooses the messages of history; empty: the
-    newest ones. `window_size`, `window_turns` and `window_tokens` are ceilings of history;
-    whichever is reached first moves the window. `pins_tokens` is the room of pinned messages.
-    `compact_every_turns` puts the low mark where about so many turns fit until the next compaction,
-    instead of `compact_to`. `tool_output_rules` holds, by a tool's name or `*`, `limit` (characters
-    of a result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
-    `pinned_kinds` names the kinds of facts that a summary may not lose. `summary_instruction`: what
-    matters, for a model that writes summaries, below the rules that hold for each of them;
-    `summary_sections`: the headings of a summary, none meaning those of the product. `chat_system`:
-    what becomes of a chat's own system text; `layout` leaves it to the layout (A replaces the
-    policy's text by it, the others append it). `show_date` puts the day of the question into the
-    prompt's tail; `dates` puts a line with the day before the first message of each day, and days
-    into summaries (layouts of text have none). `plain_sections` writes preferences and retrieved
-    context as their text alone: no introduction, no names of preferences, no dates or names of
-    speakers.
+    `history_provider`: the package provider that selects the messages of history; empty: the newest
+    ones. `window_size`, `window_turns` and `window_tokens` are ceilings of history; the first one
+    reached moves the window. `pins_tokens` is the room for pinned messages. `compact_every_turns`
+    replaces `compact_to`: the low mark is set so that about this number of turns fits until the
+    next compaction. `tool_output_rules` maps a tool's name or `*` to `limit` (characters of a
+    result) and `keep_newest` (number of results of the tool that stay; older ones become a stub).
+    `pinned_kinds` names the kinds of facts that a summary must keep. `summary_instruction`:
+    additional instructions for the model that writes summaries. `summary_sections`: the headings of
+    a summary; empty: the built-in ones. `chat_system`: how a chat's own system text is treated;
+    `layout` leaves it to the layout (A replaces the policy's text by it, the others append it).
+    `show_date` puts the day of the question into the prompt's tail. `dates` puts a line with the
+    day before the first message of each day, and days into summaries (text layouts have none).
+    `plain_sections` writes preferences and retrieved context as their text alone: without
+    introduction, names of preferences, dates, or names of speakers.
 
-    `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
-    `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
-    automatic compaction for `undo_pause_hours`, by default until somebody resumes it.
-    `references`: whether what was said elsewhere goes along with a question that shares words with
-    it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
-    telling words (a rare one counts as two), out of `reference_scope`. With a `reference_share`
-    above 0 they are excerpts of the chat itself that its prompt leaves out: whole messages where
-    they fit, best first, in that share of the prompt limit (not `reference_tokens`) as far as it is
-    free below the mark at which history is compacted.
-    `temporary_chats`: whether people may begin chats that are erased by themselves.
-    `retention_days`: after so many days messages are erased. `warm_up`: whether a model that costs
-    nothing reads a changed prompt in the background. `unmanaged`: the requests of programs that are
-    passed on as they came, of which no words are stored. `cache_marks`: whether a server that keeps
-    prompts only where it is told to is told where theirs stay the same.
+    `approval`: who approves a summary before it is used; `nobody` means that it needs no approval.
+    `undo_right` and `edit_right`: who may undo a compaction and edit a summary. An undo pauses
+    automatic compaction for `undo_pause_hours`; by default until it is resumed manually.
+    `references`: whether earlier messages that share words with a question are added to it: at most
+    `reference_count` chunks and `reference_tokens`, each sharing `reference_floor` keywords (a rare
+    one counts as two), out of `reference_scope`. With a `reference_share` above 0 they are excerpts
+    of the chat itself that its prompt omits: whole messages where they fit, best first. They use
+    that share of the prompt limit (not `reference_tokens`), as far as it is free below the
+    compaction mark. `temporary_chats`: whether users may start chats that are erased automatically.
+    `retention_days`: messages are erased after this number of days. `warm_up`: whether a free model
+    prefills a changed prompt in the background. `unmanaged`: the client requests that are passed
+    through; their texts are not stored. `cache_marks`: whether cache breakpoints are sent to a
+    server that caches prompts only up to breakpoints.
 
-    `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
-    every chat, goes along; `inferred_preferences`: whether the light model proposes some, to people
-    who agreed to that; `memory_providers` names the providers that may get either, and what was
-    said in other chats. `recent_by_user`: so many of the newest messages of the person's other
-    chats go along. `runtime_note`, `budget_note` and `skills` are parts of the system text: what
-    serves the chat, the fixed limits, and named texts of administrators.
+    `preferences` and `own_instructions`: whether saved preferences and the user's instructions for
+    every chat are added. `inferred_preferences`: whether the light model suggests preferences, to
+    users who agreed to that. `memory_providers` names the providers that may get these and content
+    of other chats. `recent_by_user`: the number of newest messages from the user's other chats that
+    are added. `runtime_note`, `budget_note` and `skills` are parts of the system text: the model
+    that serves the chat, the fixed limits, and named texts of administrators.
     """
 
     history_provider: str = ""
@@ -132,6 +130,6 @@ class PolicyFields:
 
 
 def mark(share: float, absolute: int | None, *, prompt_limit: int) -> int:
-    """Return a mark in tokens: the share of the prompt limit or the absolute value, the lower."""
+    """Return a mark in tokens: its share of the prompt limit or its absolute value, the lower."""
     by_share = int(share * prompt_limit)
     return by_share if absolute is None else min(by_share, absolute)

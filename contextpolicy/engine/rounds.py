@@ -1,9 +1,9 @@
-"""Decides who of a team speaks next, and when a round is over. Pure: rows are the caller's.
+"""Decides which team member speaks next and when a round ends. Pure: the caller stores the rows.
 
-A round begins with a person's message. The person's addressees speak first, then whom a reply calls
-by `[NEXT:name]`, else the team's rule holds; no model is asked to choose. What ends a round is told
-apart: everybody has spoken (`settled`), a limit, two agents who only answer each other (`pair`), a
-person of the team whose turn it is (`waiting`), or a failure.
+A round begins with a user's message. Its addressees speak first, then the members that a reply
+calls by `[NEXT:name]`; otherwise the team's rule applies. No model is asked to choose. Endings are
+distinct: all members have spoken (`settled`), a limit, two agents who only answer each other
+(`pair`), a human member whose turn it is (`waiting`), or a failure.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ Routing = Literal["all", "round_robin", "person"]
 Ending = Literal["", "settled", "hops", "tokens", "time", "pair", "waiting", "failed"]
 MOST_MEMBERS = 8
 HOP_LIMIT, TOKEN_LIMIT, SECONDS_LIMIT = 8, 100_000, 600
-# So many replies each of two agents alone, one after the other, before the person is asked.
+# Consecutive replies by each of two agents alone before the user is asked.
 PAIR_TURNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a team as routing sees it; one that rests is called by nobody."""
+    """A team member for routing. An inactive one is never called."""
 
     role_id: str
     name: str
@@ -44,10 +44,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A round after a reply: who is still to speak, who spoke, and what it has taken.
+    """The state of a round after a reply: the queue, past speakers, and the usage so far.
 
-    `speakers`: the role ids of its replies, oldest first, since the person last wrote. `passes`:
-    replies without a word, in a row, up to now.
+    `speakers`: the role ids of its replies since the user's last message, oldest first. `passes`:
+    the number of consecutive empty replies up to now.
     """
 
     queue: tuple[str, ...]
@@ -60,10 +60,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The speaker who follows and those behind, or the end of the round.
+    """The next speaker and the queue after it, or the end of the round.
 
-    After an end by a limit, `queue` holds those who would have followed: one button goes on with
-    them. `unknown`: names that a reply called and nobody has.
+    After a round ends at a limit, `queue` has the remaining speakers, with whom the user can
+    continue it. `unknown`: called names that no member has.
     """
 
     role_id: str
@@ -75,10 +75,10 @@ class Next:
 def opening_queue(
     members: Sequence[Member], rules: Rules, *, addressees: Sequence[str], last: str
 ) -> tuple[str, ...]:
-    """Return who speaks in a new round: the addressees, else whom the team's rule names.
+    """Return the speakers of a new round: the addressees, else by the team's rule.
 
-    `last`: the role id of the agent that spoke last in this chat; round robin goes on behind it.
-    Where the person decides and names nobody, the first agent answers.
+    `last`: the role id of the agent that spoke last in this chat; round robin continues after it.
+    If the rule leaves the choice to the user and the user names no agent, the first agent answers.
     """
     if addressees:
         return found(addressees, members=members, speaker="")[0]
@@ -93,7 +93,7 @@ def opening_queue(
 def found(
     names: Sequence[str], *, members: Sequence[Member], speaker: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the role ids that names mean, each once and never the speaker's, and unknown names."""
+    """Return the role ids of the names, distinct and without the speaker, and the unknown names."""
     known = {folded(member.name): member for member in members if not member.rests}
     meant: dict[str, None] = {}
     unknown: dict[str, None] = {}
@@ -119,7 +119,7 @@ def after_reply(
     called: Sequence[str],
     failed: bool = False,
 ) -> Next:
-    """Decide what follows the reply of `speaker`, which called those names."""
+    """Decide what follows the reply of `speaker`, which called these names."""
     if failed and not rules.goes_on_after_failure:
         return Next("", standing.queue, "failed")
     named, unknown = found(called, members=members, speaker=speaker)
@@ -131,7 +131,7 @@ def after_reply(
     if not queue:
         return Next("", (), "settled", unknown)
     head, rest = queue[0], queue[1:]
-    # A person costs nothing, so no limit stands before their turn.
+    # A human member costs nothing, so no limit applies before their turn.
     if any(member.role_id == head and member.is_human for member in members):
         return Next(head, rest, "waiting", unknown)
     if ending := _limit(standing, rules):
@@ -150,7 +150,7 @@ def _limit(standing: Standing, rules: Rules) -> Ending:
 
 
 def _is_pair(speakers: Sequence[str], following: str) -> bool:
-    """Tell whether two agents have only answered each other for long enough."""
+    """Return True if two agents have answered only each other for `PAIR_TURNS` turns each."""
     last = speakers[-2 * PAIR_TURNS :]
     if len(last) < 2 * PAIR_TURNS or len(set(last)) != 2 or following not in last:
         return False
@@ -162,7 +162,7 @@ def _awake(members: Sequence[Member]) -> tuple[str, ...]:
 
 
 def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
-    """Return the agents in their order, beginning behind the one that spoke last."""
+    """Return the agents in order, starting after the one that spoke last."""
     place = awake.index(last) + 1 if last in awake else 0
     return (*awake[place:], *awake[:place])
 

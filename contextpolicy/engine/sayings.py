@@ -8,11 +8,11 @@ from contextpolicy.engine.claims import without_marks
 from contextpolicy.engine.facts import facts_in
 from contextpolicy.engine.factscan import Kind
 
-# In bytes of UTF-8, so that a Chinese sentence of six characters counts as one.
+# In bytes of UTF-8, so that a Chinese sentence of six characters is long enough.
 SHORTEST_STATEMENT = 16
-# In words: a shorter exclamation says nothing ("Create those memories!").
+# In words: a shorter exclamation has no content ("Create those memories!").
 LONGEST_CRY = 4
-# What one fact of a kind weighs. A digit by itself is mostly the number of a list.
+# The weight of one fact by kind. A single digit is usually a list number.
 WEIGHTS: Mapping[Kind, float] = {
     "url": 1.5,
     "date": 1.5,
@@ -21,9 +21,9 @@ WEIGHTS: Mapping[Kind, float] = {
     "name": 0.8,
 }
 PRICE, QUOTED, DIGIT = 1.5, 0.8, 0.25
-# A question says less than a statement with the same facts; a request is something to remember.
+# A question weighs less than a statement with the same facts; a request is worth remembering.
 QUESTION, REQUEST = -0.1, 0.4
-# In characters: words whose beginnings agree so far are taken for forms of one word.
+# In characters: words with a common beginning of this length count as forms of one word.
 STEM = 6
 # In characters: a longer line of code is not quoted.
 LONGEST_CODE = 120
@@ -31,11 +31,11 @@ LONGEST_CODE = 120
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """A sentence: its section, what it weighs by itself, and what it says, each with its weight.
+    """A sentence with its section, base weight and facts with their weights.
 
-    `names` are words that may be names, with whether they open the sentence: only the whole chat
-    tells. `words` are its longer words by their beginnings; `small` those in lower case. `clauses`
-    are those in scripts without capitals.
+    `names` are candidate names, with whether they open the sentence; the whole chat decides.
+    `words` are its longer words by their beginnings; `small` the lower-case ones. `clauses` are
+    those in scripts without capitals.
     """
 
     text: str
@@ -49,14 +49,14 @@ class Saying:
 
 
 def sayings_in(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
-    """Yield the sentences of a text in their order, without its fragments."""
+    """Yield the sentences of a text in order, without fragments."""
     for sentence in sentences(text):
         if not is_fragment(sentence, by_person=by_person):
             yield saying(sentence, by_person=by_person, is_answered=is_answered)
 
 
 def saying(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
-    """Read one sentence; a question that `is_answered` is no open item."""
+    """Parse one sentence. A question that `is_answered` is not an open item."""
     plain = without_marks(sentence)
     found = facts_in(plain)
     facts = _facts_of(found)
@@ -88,7 +88,7 @@ def things_in_code(text: str) -> Iterator[str]:
 
 
 def lines_of_code(text: str) -> Iterator[Saying]:
-    """Yield the lines of a text's code that name something, each whole."""
+    """Yield the lines of a text's code that contain an identifier, uncut."""
     for block in _CODE_BLOCK.finditer(text):
         for line in block[0].splitlines()[1:]:
             code = " ".join(line.split())
@@ -101,7 +101,7 @@ def lines_of_code(text: str) -> Iterator[Saying]:
 
 
 def _facts_of(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
-    """Return the facts that were found with their weights, without names."""
+    """Return the weights of the facts found, without names."""
     return {
         fact.casefold(): weight_of(kind, fact)
         for kind, listed in found.items()
@@ -116,7 +116,7 @@ def weight_of(kind: Kind, fact: str) -> float:
 
 
 def stems(text: str) -> Iterator[str]:
-    """Yield the longer words of a text by their beginnings, and Chinese by pairs of characters."""
+    """Yield the beginnings of a text's longer words, and Chinese by pairs of characters."""
     for word in _WORD.findall(text):
         yield word.casefold()[:STEM]
     for run in _IDEOGRAPHS.findall(text):
@@ -147,27 +147,27 @@ def is_question(sentence: str) -> bool:
 
 
 def is_to_do(sentence: str) -> bool:
-    """Return True if a sentence names something that is still to be done."""
+    """Return True if a sentence states something that is still to be done."""
     return bool(_TO_DO.search(sentence) or (not is_question(sentence) and _NEEDED.match(sentence)))
 
 
 def is_fragment(text: str, *, by_person: bool) -> bool:
-    """Return True for a line that means little by itself.
+    """Return True for a line that has little meaning on its own.
 
-    That is the line before a list, and of a model's also each line without the end of a sentence
-    (headings, items of lists, formulas). People often leave out the full stop.
+    That is the line before a list. In a model's text it is also each line that does not end like a
+    sentence (headings, list items, formulas). People often leave out the full stop.
     """
     plain = text.rstrip()
     if plain.endswith((":", "：")):
         return True
     if by_person:
-        # One half of a formula that a sign in it had split.
+        # Half of a formula that was split at a punctuation mark in it.
         return plain.count("\\(") != plain.count("\\)")
     return not _SENTENCE.search(plain) or bool(_FORMULA.search(plain))
 
 
 def is_sentence(text: str) -> bool:
-    """Return True if a text ends as a sentence does, or as quoted code."""
+    """Return True if a text ends like a sentence or like quoted code."""
     return bool(_SENTENCE.search(text))
 
 
@@ -185,18 +185,18 @@ def is_small_talk(said: Saying) -> bool:
 
 
 def wording(text: str) -> str:
-    """Return a sentence in a form in which two spellings of it are equal."""
+    """Return a normalised sentence: equal for two spellings of the same words."""
     return " ".join(without_marks(text).casefold().split())
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Split a text into sentences, without Markdown's marks and without markers of a cut.
+    """Split a text into sentences, without Markdown syntax and truncation markers.
 
-    Code, formulas, rows of tables and headings are left out. So is the end of a sentence whose
+    Code, formulas, table rows and headings are left out, and so is the end of a sentence whose
     beginning was cut.
     """
     prose = _CODE_BLOCK.sub("\n", _CUT.sub("…\n", text))
-    # Behind the last closing mark no formula can end; looking there would take quadratic time.
+    # No formula can end after the last closing mark; searching there would take quadratic time.
     end = max(prose.rfind("\\]"), prose.rfind("$$")) + 2
     for line in (_MATHS_BLOCK.sub("\n", prose[:end]) + prose[end:]).splitlines():
         if _ROW.match(line) or line.count(" | ") > 1 or _HEADING.match(line):
@@ -206,7 +206,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _whole(line: str) -> Iterator[str]:
-    """Split a line where sentences end; a full stop behind an abbreviation ends none."""
+    """Split a line at sentence ends; a full stop after an abbreviation is not one."""
     begun = ""
     for piece in _BOUNDARY.split(line):
         begun = f"{begun} {piece}".strip()
@@ -224,18 +224,18 @@ _HEADING = re.compile(r"\s*#{1,6}\s")
 _ROW = re.compile(r"\s*\|")
 _MARK = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*•+]|\d+[.)])\s+)+(?:\[[ xX]\]\s+)?")
 _NOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?|【[^】\n]{1,60}】")
-# After a full-width stop no space is needed, and a closing quotation mark belongs to its sentence.
+# A full-width stop needs no space after it, and a closing quotation mark belongs to its sentence.
 _BOUNDARY = re.compile(
     r"(?<=[.!?…])\s+|(?<=[.!?…][\"”’])\s+(?=[^\Wa-z])|(?<=[。！？])(?![」』”’）》])|(?<=[。！？][」』”’）》])"
 )
-# The marker of a cut, ours or another program's, with the rest of the sentence behind it.
+# A truncation marker, ours or another program's, with the remainder of the sentence after it.
 _CUT = re.compile(
     r"\[\s*(?:…|\.{3})[^\]\n]{0,80}(?:…|\.{3})\s*\][^.!?。！？\n]{0,400}[.!?。！？]?"
     r"|\[[^\]\n]{0,40}\b(?:truncated|omitted|characters (?:cut|removed))\b[^\]\n]{0,40}\]",
     re.IGNORECASE,
 )
 _MATHS_BLOCK = re.compile(r"^ {0,8}(?:\\\[.*?\\\]|\$\$.*?\$\$)", re.MULTILINE | re.DOTALL)
-# Formulas in the words of a model: without their block they are no sentences.
+# Formulas within a model's text: without their block they are not sentences.
 _FORMULA = re.compile(r"\\[a-zA-Z()\[\]{}]|[_^]\{")
 _SENTENCE = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
 _QUESTION = re.compile(r"[?？][\"'”’)\]）」』》*]*\s*$")
@@ -246,8 +246,8 @@ _POSSESSIVE = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _SMALL = re.compile(r"\b[a-zà-öø-ÿ]{2,}")
 _WORD = re.compile(r"[^\W\d_\u2e80-\u9fff]{4,}")
 _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2,}")
-# A run of letters of a script without capitals, up to the next punctuation; in scripts with spaces
-# several words. In Chinese and Japanese lists the short ones too.
+# A run of letters of a script without capitals, up to the next punctuation; several words in
+# scripts with spaces. In Chinese and Japanese lists, short runs count too.
 _CLAUSE = re.compile(
     r"[\u3005\u3040-\u30ff\u3400-\u9fff]{3,}|(?<=、)[\u3040-\u30ff\u3400-\u9fff]{2}"
     r"|[\u1100-\u11ff\uac00-\ud7af]{2,}(?: [\u1100-\u11ff\uac00-\ud7af]+){0,8}"
@@ -267,7 +267,7 @@ _DECIDED = re.compile(
     r"|决定|同意|就用|确定|採用|决策|決め(?:た|まし)|決定|にしま(?:す|した)|결정|정했|하기로",
     re.IGNORECASE,
 )
-# In the words of a model: "We'll use a tree diagram" decides nothing.
+# In a model's text: "We'll use a tree diagram" is not a decision.
 _AGREED = re.compile(
     r"\b(?:(?:you|we)(?:['’]ve| have)? (?:decided|agreed|settled on)|the decision (?:is|was))\b"
     r"|决定|确定|決め(?:た|まし)|決定し|결정|정했",

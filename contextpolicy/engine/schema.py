@@ -1,7 +1,7 @@
-"""Checks values against a JSON Schema: the subset that forms and states need.
+"""Validates values against a JSON Schema: the subset that forms and states need.
 
-An unsupported keyword is refused by name when the schema is saved, so a schema never promises a
-check that nobody makes. `pattern` is refused because a regular expression can take for ever.
+An unsupported keyword is rejected when the schema is saved, so that every keyword is enforced.
+`pattern` is rejected because a regular expression can take unbounded time.
 """
 
 import json
@@ -28,7 +28,7 @@ _FORMATS: Mapping[str, Callable[[str], object]] = {
     "time": time.fromisoformat,
     "date-time": datetime.fromisoformat,
 }
-# Words that describe and demand nothing.
+# Annotations, which do not constrain a value.
 _NOTES = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples"})
 _LIMITS: Mapping[str, tuple[str, Callable[[int, int], bool], str]] = {
     "minLength": ("string", lambda size, limit: size >= limit, "at least {} characters"),
@@ -45,7 +45,7 @@ _RANGES: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
 
 
 class SchemaRefused(ValueError):
-    """A JSON Schema is malformed or asks for something that is not supported."""
+    """A JSON Schema is malformed or uses an unsupported feature."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -53,7 +53,7 @@ class SchemaRefused(ValueError):
 
 
 def check_schema(schema: Mapping[str, object]) -> None:
-    """Check that a schema of an object can be held.
+    """Check that an object schema is supported.
 
     Raises SchemaRefused: `schema_not_an_object`, `schema_too_large`, `schema_too_deep`,
     `schema_malformed`, `schema_keyword_unsupported`.
@@ -71,7 +71,7 @@ def check_schema(schema: Mapping[str, object]) -> None:
 
 
 def violations(schema: Mapping[str, object], value: object) -> list[str]:
-    """List what a value violates, a sentence each with the place; empty if it fits.
+    """List the violations of a value, one sentence each with its location; empty if it is valid.
 
     The schema must have passed `check_schema`.
     """
@@ -82,7 +82,7 @@ def _check(schema: object, place: str, depth: int) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        raise _malformed(place, "is no object")
+        raise _malformed(place, "is not an object")
     if depth == 0:
         raise SchemaRefused(
             "schema_too_deep", f"The schema is nested more than {DEEPEST} levels deep. Flatten it."
@@ -94,7 +94,7 @@ def _check(schema: object, place: str, depth: int) -> None:
                 f"{keyword!r} in {place} is not supported. Use {', '.join(sorted(_CHECKS))}.",
             )
         if keyword in _CHECKS and not _CHECKS[keyword](demand):
-            raise _malformed(place, f"has a {keyword!r} that cannot be read")
+            raise _malformed(place, f"has an invalid {keyword!r}")
     for name, inner in _inner(schema):
         _check(inner, f"{name} of {place}", depth - 1)
 
@@ -165,7 +165,7 @@ def _of_kind(demands: Mapping[str, object], value: object, place: str) -> list[s
 
 
 def _equal(one: object, other: object) -> bool:
-    """Compare two values as JSON does: true is not 1."""
+    """Compare two values like JSON: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 

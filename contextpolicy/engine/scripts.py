@@ -1,12 +1,12 @@
-"""Finds the scripts in which a text is written: models' tokenizers differ most by script.
+"""Finds the scripts of a text. Tokenizers differ most by script.
 
-Counts the characters of each script, weighed by what a character usually takes of a token.
+Counts the characters of each script, weighted by the usual number of tokens per character.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
-# A script counts from the first share of a text on; from the second on it is nearly all of it.
+# Minimum share from which a script counts; from the second share on, the text is in that script.
 PRESENT = 0.05
 SOLE = 0.8
 LATIN = "latin"
@@ -22,13 +22,13 @@ _RANGES: Mapping[str, str] = {
     "han": "\u2e80-\u2fdf\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
 }
 _RUN = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _RANGES.items()))
-# A character of these is about a token; of all others it takes three or four for one.
+# A character of these scripts is about one token; of the others, three or four characters are.
 _WHOLE = frozenset({"kana", "hangul", "han"})
 _PER_TOKEN = 4
 
 
 def shares(texts: Iterable[str]) -> dict[str, float]:
-    """Return the share of each script in the texts, as tokens; empty without any text."""
+    """Return the share of each script in the texts, in tokens; empty without text."""
     weights: dict[str, float] = {}
     for text in texts:
         letters = len(text)
@@ -43,10 +43,10 @@ def shares(texts: Iterable[str]) -> dict[str, float]:
 
 
 def present(found: Mapping[str, float]) -> list[str]:
-    """Return the scripts that count in a text of these shares."""
+    """Return the scripts whose share is large enough to count."""
     return sorted(name for name, share in found.items() if share >= PRESENT)
 
 
 def sole(found: Mapping[str, float]) -> str:
-    """Return the script in which nearly everything is written; "" for a mixture."""
+    """Return the script of nearly all of the text; "" for a mixture."""
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -1,4 +1,4 @@
-"""The pieces of a prompt: the messages on the wire, and a record of where each piece came from."""
+"""The pieces of a prompt: wire messages, with a record of the origin of each piece."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ Origin = Literal[
 ]
 
 
-# One of each is made for every message of every prompt: a named tuple takes a third of the time
-# that a frozen dataclass takes.
+# One is created for every message of every prompt. A named tuple takes a third of the time of a
+# frozen dataclass.
 class Segment(NamedTuple):
     """A record of one piece of a prompt, in prompt order.
 
-    Pieces that are messages bear `message_id` and `seq`; system parts and parts of the tail bear
-    their name in `message_id`. `text_ref` is the SHA-256 of a piece's text that is no stored
+    Pieces that are messages have `message_id` and `seq`; system parts and parts of the tail have
+    their name in `message_id`. `text_ref` is the SHA-256 of a piece's text if that is not a stored
     message, else "". `cut_to` and `result_limit` are the limits in characters that cut its texts
     and its tool results.
     """
@@ -48,8 +48,8 @@ class Segment(NamedTuple):
 class Block(NamedTuple):
     """Wire messages that stay together, with their segments; tools have no message.
 
-    `weight` is what the block takes of the prompt limit where bytes are limited too (see `Scale`);
-    None: its tokens.
+    `weight` is the share of the prompt limit that the block uses if bytes are limited too (see
+    `Scale`); None: its tokens.
     """
 
     segments: tuple[Segment, ...]
@@ -63,7 +63,7 @@ class Block(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that the block takes."""
+        """The part of the prompt limit that the block uses."""
         return self.tokens if self.weight is None else self.weight
 
 
@@ -83,17 +83,17 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Weighs pieces where a prompt is limited in tokens and in bytes.
+    """Weighs pieces if a prompt is limited in both tokens and bytes.
 
-    A piece weighs its tokens or its share of the bytes, whichever is more, so that pieces whose
-    weights fit `limit` fit both limits.
+    A piece weighs its tokens or its share of the bytes, whichever is larger. Pieces whose weights
+    fit `limit` therefore fit both limits.
     """
 
     limit: int
     max_bytes: int | None
 
     def weight(self, tokens: int, size: int) -> int:
-        """Return the weight of `tokens` tokens that are `size` bytes."""
+        """Return the weight of a piece of `tokens` tokens and `size` bytes."""
         if self.max_bytes is None:
             return tokens
         return max(tokens, -(-size * self.limit // self.max_bytes))
@@ -105,14 +105,14 @@ def tokens_of(blocks: Iterable[Block]) -> int:
 
 
 def cost_of(blocks: Iterable[Block]) -> int:
-    """Return the part of the prompt limit that several blocks take."""
+    """Return the part of the prompt limit that several blocks use."""
     return sum(block.cost for block in blocks)
 
 
 def settled(segments: Sequence[Segment], wire: WireMessage, counter: TokenCounter) -> Block:
-    """Make a block of one message in which the first segment carries the frame and the joints.
+    """Make a block of one message. Its first segment includes the overhead and the joints.
 
-    So the segments add up to the message, whatever the counter does at the joints.
+    The segments therefore add up to the message, however the counter treats the joints.
     """
     first, *others = segments
     tokens = wire_tokens(wire, counter) - sum(segment.tokens for segment in others)
@@ -142,17 +142,17 @@ def _size(text: str) -> int:
 
 
 def text_ref(text: str) -> str:
-    """Return the content hash under which a text that is no message is stored: SHA-256 in hex."""
+    """Return the key of a text that is not a stored message: its SHA-256 in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def tools_json(tools: Sequence[ToolSpec]) -> str:
-    """Write the canonical JSON of tool definitions, in their order."""
+    """Return the canonical JSON of tool definitions, in order."""
     return json.dumps(_written(tools), sort_keys=True, separators=(",", ":"))
 
 
 def tools_text(tools: Sequence[ToolSpec]) -> str:
-    """Write tool definitions with their keys in their owner's order, as they are sent."""
+    """Return tool definitions as JSON with the owner's key order, as they are sent."""
     return json.dumps(_written(tools), separators=(",", ":"))
 
 
@@ -165,7 +165,7 @@ def _written(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
 
 
 def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
-    """Write the canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
+    """Return the canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
     written = [
         {
             "content": wire.content,

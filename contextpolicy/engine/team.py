@@ -1,7 +1,7 @@
-"""The context of a team: messages with speakers and addressees, and the part one agent is shown.
+"""The context of a team: messages with speakers and addressees, and the part that one agent gets.
 
-Values and pure functions; `team_state` keeps a team's messages and task. Markers are removed on
-the prompt's view only.
+Value types and pure functions; `team_state` keeps a team's messages and task. Markers are removed
+only from prompts.
 """
 
 import logging
@@ -24,7 +24,7 @@ SpeakerType = Literal["human", "ai"]
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """The one who says something: an id of their own, and a name that others may have too."""
+    """The author of a message: a unique id, and a name that others may have too."""
 
     role_id: str
     role_name: str
@@ -32,13 +32,13 @@ class Speaker:
 
 
 def speaker_json(speaker: Speaker) -> dict[str, str]:
-    """Return a speaker in the form that is stored and that integrators read."""
+    """Return the JSON form of a speaker, for storage and the API."""
     return {"roleId": speaker.role_id, "roleName": speaker.role_name, "type": speaker.type}
 
 
 @dataclass(frozen=True, slots=True)
 class TeamMessage:
-    """A message of a team's chat; `addressees` are the resolved names, none for everybody."""
+    """A message of a team's chat; `addressees` are the resolved names, empty for all members."""
 
     id: str
     content: str
@@ -48,7 +48,7 @@ class TeamMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """An earlier message as an agent is shown it: without an id and without markers."""
+    """An earlier message as an agent gets it: without an id and without markers."""
 
     sender: str
     to: str
@@ -57,11 +57,11 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """The part of a chat that one agent is shown; `agentformats.assemble_prompt` makes its prompt.
+    """The part of a chat that one agent gets; `agentformats.assemble_prompt` makes its prompt.
 
     `left_out` names (message id, reason) of the earlier messages that are not among
-    `context_messages`: `window`, `duplicate_of_current`, `markers_only`. For all messages before
-    the window the newest of them is named, as `window`.
+    `context_messages`: `window`, `duplicate_of_current`, `markers_only`. All messages before the
+    window are represented by the newest of them, as `window`.
     """
 
     agent_id: str
@@ -75,7 +75,7 @@ class AgentContext:
     left_out: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Return the agent's input in the form that integrators read."""
+        """Return the agent's input in its JSON form for the API."""
         return {
             "contextMessages": [
                 {"from": item.sender, "to": item.to, "content": item.content}
@@ -90,7 +90,7 @@ class AgentContext:
 
 
 class InvalidTeamMessage(TypeError):
-    """A team message lacks something; `code` is stable, the text is the integrators' contract."""
+    """A team message lacks a field. `code` and the text are part of the API contract."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -98,16 +98,16 @@ class InvalidTeamMessage(TypeError):
 
 
 class NegativeWindow(ValueError):
-    """A window of less than no message was asked for."""
+    """The requested window size is negative."""
 
     code = "negative_window"
 
 
 def team_message(data: object, *, id: str) -> TeamMessage:  # noqa: A002 - the field's name
-    """Read a message from its JSON form {content, speaker {roleId, roleName, type}, routing}.
+    """Parse a message from its JSON form {content, speaker {roleId, roleName, type}, routing}.
 
-    An id in `data` is ignored. Without a name the speaker is called by the role id; a type that is
-    not `ai` counts as human. Fields beyond these are not kept. Raises InvalidTeamMessage.
+    An id in `data` is ignored. A speaker without a name gets the role id as its name; a type that
+    is not `ai` counts as human. Other fields are dropped. Raises InvalidTeamMessage.
     """
     if data is None:
         raise InvalidTeamMessage("message_required", "Message cannot be null or undefined")
@@ -140,20 +140,20 @@ def _addressees(routing: object) -> tuple[str, ...]:
 
 
 def addressed(names: Sequence[str]) -> str:
-    """Say to whom a message goes: `all`, a name, or names with commas between."""
+    """Write the recipients of a message: `all`, a name, or names separated by commas."""
     return ", ".join(names) if names else "all"
 
 
 def cut_team_task(task: str) -> str:
-    """Cut the task to 5,120 bytes of UTF-8, at a border between characters.
+    """Cut the task to 5,120 bytes of UTF-8, between characters.
 
-    The one text that is cut instead of refused: it is a heading that agents repeat, and the cut is
-    logged with both sizes.
+    This is the only text that is cut instead of rejected, because it is a heading that agents
+    repeat. The cut is logged with both sizes.
     """
     size = byte_count(task)
     if size <= TEAM_TASK_BYTES:
         return task
-    # Each character takes a byte at least, so only that many have to be looked at.
+    # Each character takes at least one byte, so only that many characters are checked.
     lengths = range(TEAM_TASK_BYTES + 1)
     fitting = bisect_right(lengths, TEAM_TASK_BYTES, key=lambda n: byte_count(task[:n])) - 1
     kept = task[: border_before(task, fitting)]
@@ -166,7 +166,7 @@ def cut_team_task(task: str) -> str:
 
 
 def byte_count(text: str) -> int:
-    """Count the bytes of the text as UTF-8; half of a surrogate pair counts as three."""
+    """Count the bytes of the text as UTF-8; a lone surrogate counts as three."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -181,11 +181,11 @@ def context_for_agent(
     system_instruction: str | None = None,
     instruction_file_text: str | None = None,
 ) -> AgentContext:
-    """Choose what an agent is shown of a team's chat, whoever a message is addressed to.
+    """Select the part of a team's chat that an agent gets, regardless of addressees.
 
-    The newest message stands apart; of those before it the newest `window_size` go along, except
-    one that repeats it and those that are nothing but markers. The cost follows the window. Raises
-    NegativeWindow.
+    The newest message is separate. Of the earlier ones the newest `window_size` are included,
+    except one that the newest repeats and those that are only markers. The cost depends on the
+    window. Raises NegativeWindow.
     """
     if window_size < 0:
         raise NegativeWindow(
@@ -218,9 +218,9 @@ def context_for_agent(
 
 
 def _repeats(current: TeamMessage, last: TeamMessage, last_text: str) -> bool:
-    """Tell whether the last earlier message is the current one again.
+    """Return True if the last earlier message equals the current one.
 
-    Only an agent's message counts as repeated, never a person's.
+    Only an agent's message counts as repeated, never a user's.
     """
     if current.speaker.type != "ai":
         return False

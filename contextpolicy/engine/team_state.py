@@ -1,6 +1,6 @@
 """A team's messages and task as one state: add, read, clear, export, import.
 
-Ids are `msg-N` from 1. Hooks run after the change is stored; one that fails undoes nothing.
+Ids are `msg-N` from 1. Hooks run after the change is stored; a failing hook undoes nothing.
 """
 
 import logging
@@ -23,14 +23,14 @@ from contextpolicy.engine.team import (
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_VERSION = 1
-# More digits than any counter reaches count as no number.
+# More digits than any counter reaches do not count as a number.
 _OWN_ID = re.compile(r"msg-([0-9]{1,15})")
 
 Told = TypeVar("Told")
 
 
 class InvalidSnapshot(ValueError):
-    """A team's snapshot is of another version or malformed; the state is unchanged."""
+    """A team's snapshot is malformed or of another version; the state is unchanged."""
 
     code = "invalid_snapshot"
 
@@ -60,7 +60,7 @@ class TeamState:
     def add_message(self, data: object) -> TeamMessage:
         """Store a message (JSON form as in `team.team_message`) under the next id.
 
-        Raises InvalidTeamMessage; a refused message takes no id and calls no hook.
+        Raises InvalidTeamMessage; a rejected message takes no id and calls no hook.
         """
         message = team_message(data, id=f"msg-{self._next_id}")
         self._next_id += 1
@@ -70,7 +70,7 @@ class TeamState:
         return message
 
     def messages(self) -> list[TeamMessage]:
-        """Return all messages in their order; the list is the caller's own."""
+        """Return a copy of the list of all messages, in order."""
         return list(self._messages)
 
     def find_latest_message(self) -> TeamMessage | None:
@@ -79,11 +79,11 @@ class TeamState:
 
     @property
     def team_task(self) -> str | None:
-        """The task that the team works on; None until somebody sets it."""
+        """The task of the team; None until it is set."""
         return self._team_task
 
     def set_team_task(self, task: str) -> None:
-        """Set the task, cut to 5,120 bytes; the hook gets what is stored."""
+        """Set the task, cut to 5,120 bytes; the hook gets the stored task."""
         self._change_task(cut_team_task(task))
 
     def context_for_agent(
@@ -95,7 +95,7 @@ class TeamState:
         system_instruction: str | None = None,
         instruction_file_text: str | None = None,
     ) -> AgentContext:
-        """Choose what an agent is shown now. Raises NegativeWindow."""
+        """Select the part of the chat that an agent gets now. Raises NegativeWindow."""
         override = window_size_override
         return context_for_agent(
             self._messages,
@@ -109,7 +109,7 @@ class TeamState:
         )
 
     def clear(self) -> None:
-        """Forget messages and task and begin at `msg-1` again; always tells the task's hook."""
+        """Remove messages and task and restart at `msg-1`; always calls the task's hook."""
         self._messages = []
         self._next_id = 1
         self._change_task(None)
@@ -124,9 +124,9 @@ class TeamState:
         }
 
     def import_snapshot(self, snapshot: object) -> None:
-        """Replace everything by an exported state; the next id follows the highest `msg-N`.
+        """Replace the state by an exported one; the next id follows the highest `msg-N`.
 
-        Tells the task's hook, not the messages' one. Raises InvalidSnapshot before any change.
+        Calls the task's hook, not the messages' one. Raises InvalidSnapshot before any change.
         """
         messages, task = read_snapshot(snapshot)
         self._messages = messages
@@ -139,7 +139,7 @@ class TeamState:
 
 
 def message_json(message: TeamMessage) -> dict[str, object]:
-    """Return a message in the form that `team.team_message` reads, with its id."""
+    """Return a message with its id, in the form that `team.team_message` parses."""
     return {
         "id": message.id,
         "content": message.content,
@@ -153,8 +153,8 @@ def _tell(hook: Callable[[Told], None] | None, told: Told) -> None:
         return
     try:
         hook(told)
-    except Exception as error:  # noqa: BLE001 - whatever a hook raises, what is stored stays stored
-        # The error's own words may quote a message, so only its kind is logged.
+    except Exception as error:  # noqa: BLE001 - a failing hook must not undo the stored change
+        # The error's text may quote a message, so only its type is logged.
         logger.warning("[ContextManager] A hook failed: %s", type(error).__name__)
 
 

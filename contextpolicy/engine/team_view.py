@@ -1,7 +1,7 @@
-"""A team's chat as one of its agents sees it: its own replies as its own, all others under names.
+"""A team's chat as one of its agents sees it: its own replies as its own, all others with names.
 
-Nothing that is stored is changed: what a prompt, a page and the router read of a reply is derived
-here, by pure functions of its text and of the names in the team.
+Stored data is unchanged. Prompts, pages and the router derive their view of a reply here, by pure
+functions of its text and of the names in the team.
 """
 
 import re
@@ -27,13 +27,13 @@ from contextpolicy.engine.team import Speaker, addressed
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from contextpolicy.engine.truncation import fence_after
 
-# Names that mean something else than a member.
+# Names with a special meaning.
 RESERVED = ("all", "user", "system")
 EVERYBODY, PERSON = "all", "user"
 LONGEST_MEMBER_NAME = 60
 _FORBIDDEN = frozenset(',][@:"`')
 _APART = re.compile(r"[\s_\u200c\u200d-]+")
-# Letters of scripts that put no space between words: Thai, Lao, Japanese, Chinese, Korean.
+# Letters of scripts without spaces between words: Thai, Lao, Japanese, Chinese, Korean.
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _LABEL_OPENING = re.compile(r"\[(?=\s*FROM\s*:)", re.IGNORECASE | re.ASCII)
 _FROM_LINE = re.compile(r"[ \t]*\[FROM:([^\]\n]+)\]", re.IGNORECASE | re.ASCII)
@@ -44,38 +44,39 @@ _QUOTED = re.compile(
 
 
 class Said(NamedTuple):
-    """A reply in two parts: the speaker's own words, and those put into a mate's mouth."""
+    """A reply in two parts: the speaker's own words, and words written as another member."""
 
     own: str
     for_others: str = ""
 
 
 def folded(name: str) -> str:
-    """Fold a name to what tells it apart: case, spaces, hyphens and underscores do not count."""
+    """Return a comparison key of a name: without case, spaces, hyphens and underscores."""
     return _APART.sub("", unicodedata.normalize("NFKC", name).casefold())
 
 
 def name_problem(name: str) -> str:
-    """Say in a sentence why a member of a team cannot be called so; empty if it can."""
+    """Return a sentence that says why a team member cannot have this name; empty if it can."""
     if not name.strip():
         return "Give each member a name."
     if len(name) > LONGEST_MEMBER_NAME:
         return f"A name has at most {LONGEST_MEMBER_NAME} characters."
     if not is_sound(name) or name != name.strip():
-        return f"The name {name!r} has a space at an end, or a character that cannot be seen."
+        return f"The name {name!r} begins or ends with a space, or has an invisible character."
     if found := sorted(_FORBIDDEN & set(name)):
-        return f"The name {name} has {' '.join(found)}, which routing gives a meaning."
+        return f"The name {name} contains {' '.join(found)}, which routing uses."
     if folded(name) in RESERVED or not folded(name):
-        return f"The name {name} means something else in a team: {', '.join(RESERVED)} are taken."
+        return f"The name {name} is reserved in a team. Reserved names: {', '.join(RESERVED)}."
     return ""
 
 
 def said(text: str, *, name: str) -> Said:
-    """Split a reply into its speaker's words and what it says in the name of a mate.
+    """Split a reply into its speaker's words and words that it writes as another member.
 
-    A label of its own at the start goes (`[FROM:X]`, `X:`, in bold too), as models copy the labels
-    of their prompt. From a line on that begins with another's `[FROM:…]` the words are for that
-    one; code, and a list such as `Critic: kitchen`, stay whole.
+    A label with the speaker's own name at the start is removed (`[FROM:X]`, `X:`, in bold too),
+    because models copy the labels of their prompt. Text from a line that begins with another
+    member's `[FROM:…]` on is that member's part. Code, and a list such as `Critic: kitchen`, stay
+    whole.
     """
     own = _own_label(name).sub("", text, count=1)
     place, fence = 0, ""
@@ -91,19 +92,19 @@ def said(text: str, *, name: str) -> Said:
 @lru_cache(maxsize=256)
 def _own_label(name: str) -> re.Pattern[str]:
     spellings = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
-    # Labels have one plain space where a name may have another.
+    # Labels have one plain space where a name may have other white space.
     words = {r"\s+".join(map(re.escape, one.split())) for one in (*spellings, name)}
     word = f"(?:{'|'.join(sorted(words))})"
-    # Models that write Chinese put a wide colon.
+    # Models that write Chinese use a full-width colon.
     label = rf"\*\*{word}\*\*\s*[:：]|\*\*{word}\s*[:：]\*\*|{word}\s*[:：]"
     label = rf"\[FROM:\s*{word}\s*\][:：]?|{label}"
     return re.compile(rf"\A\s*(?:(?:{label})\s*)+", re.IGNORECASE)
 
 
 def called(text: str) -> tuple[str, ...]:
-    """Return the names that a reply calls next: markers outside code, quotations and quotes.
+    """Return the names that a reply calls next: markers outside code and quotations.
 
-    A quote may hold other words beside the marker, and ends with its line.
+    A quotation may contain other words next to the marker, and it ends with its line.
     """
     return next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
 
@@ -118,13 +119,13 @@ def _spoken_lines(text: str) -> Iterator[str]:
 
 
 def mentions(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the members whom a person's message names by `@Name` or `@"Two words"`, in order.
+    """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
-    `@all` gives all. Case, spaces and hyphens do not count, the longest name wins; nothing in code
-    or inside a word counts, so that a mail address calls nobody; letters of scripts without spaces
-    may stand on both sides.
+    `@all` gives all. Case, spaces and hyphens are ignored, and the longest name wins. Mentions in
+    code or inside a word do not count, so an email address calls no member. Letters of scripts
+    without spaces may be on both sides.
     """
-    # Letters with marks have two spellings: on both sides, one character for both.
+    # Letters with accents have two spellings. Normalise both sides to the composed one.
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
     known = {folded(name): name for name in names}
     found: dict[str, None] = {}
@@ -154,7 +155,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The agent that looks: its role's id and name, and the names of its mates."""
+    """The agent that gets the prompt: its role's id and name, and its team mates' names."""
 
     role_id: str
     name: str
@@ -164,12 +165,12 @@ class Viewer:
 def as_seen(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
-    """Return a message of the team as an agent is shown it, with its tokens counted anew.
+    """Return a message of the team as an agent gets it, with its tokens counted again.
 
-    Its own replies stay in role `assistant`; all others stand in role `user` under a line that says
-    who speaks, which no text can forge: markers are removed from it first, and what still looks
-    like such a line loses its bracket. Another's calls of tools are one line each, without
-    arguments and results. What has nothing to say has no parts.
+    Its own replies have role `assistant`. All others have role `user`, after a line with the
+    speaker's name. A text cannot forge that line: markers are removed first, and text that still
+    looks like one loses its bracket. Tool calls of other members are one line each, without
+    arguments and results. A message without content has no parts.
     """
     parts = _cleaned(message.parts, speaker=speaker)
     if speaker.type == "ai" and speaker.role_id == viewer.role_id:
@@ -186,7 +187,7 @@ def for_text_prompt(
 ) -> Message:
     """Return a message of the team for a prompt that is one text, with its speaker's name.
 
-    Calls of tools are only in the agent's own messages: a text shows the others' words alone. The
+    Only the agent's own messages include tool calls; of the others only the words are shown. The
     tokens are those of a line with speaker and addressees.
     """
     parts = _cleaned(message.parts, speaker=speaker)
@@ -206,7 +207,7 @@ def for_text_prompt(
 
 
 def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
-    """Return the parts with the speaker's own words only, without markers, each in its place."""
+    """Return the parts in order, with only the speaker's own words and without markers."""
     made: list[Part] = []
     rest = ""
     for part in parts:
@@ -240,11 +241,11 @@ def _flat(name: str) -> str:
 
 
 def window_before(seq: int, *, size: int) -> int:
-    """Return the seq up to which an agent's window leaves messages out, before a question at `seq`.
+    """Return the seq up to which an agent's window omits messages, before a question at `seq`.
 
-    At most `size` earlier messages stay, and at least three quarters of that: the window moves in
-    steps, so that the beginning of a prompt stays the same for some replies and the provider's
-    cache keeps it. 0: all stay. Without a size none does.
+    At most `size` earlier messages stay, and at least three quarters of that. The window moves in
+    steps, so the prefix stays the same for several replies and the provider's cache applies. 0: all
+    stay. Without a size none does.
     """
     if size == 0:
         return seq - 1
@@ -254,7 +255,7 @@ def window_before(seq: int, *, size: int) -> int:
 
 
 def instructions(viewer: Viewer, *, humans: Collection[str] = (), is_text: bool = False) -> str:
-    """Tell an agent who it is, who its mates are, and how it calls one.
+    """Write the instructions that name an agent and its team mates, and how to call one.
 
     `is_text`: its prompt is one text, in which each message has its speaker's name.
     """

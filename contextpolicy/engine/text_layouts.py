@@ -1,8 +1,8 @@
 """The layouts A, B and C: the chat as one block of text in a user message.
 
-They flatten roles into text and are chosen where a model is used to it. In A and C the block and
-the question make one user message, in B two. Between compactions the block only grows up to its
-last recent entry, as long as neither preferences nor state change.
+They flatten roles into text, for models that work better with that. In A and C the block and the
+question are one user message, in B two. Between compactions the prefix up to the last recent entry
+is append-only, as long as neither preferences nor state change.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from contextpolicy.engine.transcript import (
     TranscriptWriter,
 )
 
-# The tokens that a line end may take at a joint, with a counter that does not simply add up.
+# The tokens that a line end may take at a joint, if the counter is not additive.
 JOINT_TOKENS = 2
 
 
@@ -42,9 +42,9 @@ class TextContext:
 
 
 def context_text(context: TextContext, *, include_system: bool = False) -> str:
-    """Write the chat as text: sections in a fixed order with a blank line between.
+    """Write the chat as text: sections in a fixed order, separated by blank lines.
 
-    Empty sections are left out; without any part the text is empty. Never a line end at the end.
+    Empty sections are omitted; without any part the text is empty. It never ends with a line end.
     """
     writer = TranscriptWriter()
     told = dict(writer.background(context.background))
@@ -67,9 +67,9 @@ def context_text(context: TextContext, *, include_system: bool = False) -> str:
 def to_messages(
     context: TextContext, *, question: str, include_system: bool = False
 ) -> list[WireMessage]:
-    """Write the chat as messages: optional system, summary, pins, recent ones in their roles, tail.
+    """Write the chat as messages: optional system, summary, pins, recent messages, tail.
 
-    The question stands alone and last, without prefix; without context it is the only message.
+    The question is a separate last message without prefix. Without context it is the only message.
     Entries of role `system` are never sent.
     """
     writer = TranscriptWriter()
@@ -86,10 +86,10 @@ def to_messages(
 
 
 class TextMaker(Maker):
-    """Makes pieces of text instead of messages, and puts them into one block.
+    """Makes pieces of text instead of messages, and joins them into one block.
 
-    A piece is a block whose message holds its text; `arranged` joins them. Steps of the running
-    turn keep their roles, because tools need them.
+    A piece is a block whose message has its text; `arranged` joins them. Steps of the running turn
+    keep their roles, because tools need them.
     """
 
     has_days = False
@@ -109,7 +109,7 @@ class TextMaker(Maker):
         )
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Make a piece for each part that is not empty."""
+        """Make a piece for each non-empty part."""
         sections = [*self.writer.background(background), ("tail", text)]
         return tuple(
             self._piece(Segment("tail", name, 0, "user", 0), told)
@@ -118,31 +118,31 @@ class TextMaker(Maker):
         )
 
     def pin(self, message: Message) -> Block:
-        """Make the piece of a pinned message: a whole entry of text."""
+        """Make the piece of a pinned message: an uncut text entry."""
         line = self.writer.entry(message.role, text_of(message))
         return self._piece(Segment("pin", message.id, message.seq, "user", 0), line, note=False)
 
     def history(self, message: Message) -> Entry:
-        """Make a history message an entry of text, cut as the policy says."""
+        """Make a text entry of a history message, cut by the policy."""
         return self._line(super().history(message))
 
     def continued(self, message: Message) -> Entry:
-        """Make the cut reply that is continued a whole entry of text."""
+        """Make an uncut text entry of the truncated reply that is continued."""
         return self._line(super().continued(message))
 
     def shows(self, message: Message) -> bool:
-        """Tell whether a message has text or an image to show; calls and results stay out."""
+        """Return True if a message has text or an image to show; calls and results are omitted."""
         return bool(text_of(message)) or images_tokens(message.parts) > 0
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """Return the blocks in the order of the wire.
+        """Return the blocks in wire order.
 
-        System and tools, then the block of text with the question (in B apart), then the steps.
+        System and tools, then the block of text with the question (separate in B), then the steps.
         """
         text, segments = self._block(parts)
         wires = [wire for b in parts.question for wire in b.wires]
         asked = SECTION_JOINT.join(wire.content for wire in wires)
-        # The images of the question are sent; those of the history are lines of its text.
+        # The images of the question are sent; those of the history become lines of text.
         images = wires[0].images if wires else ()
         question = [segment for b in parts.question for segment in b.segments]
         together = self.values.layout != "B"
@@ -158,7 +158,7 @@ class TextMaker(Maker):
         return (*blocks, *parts.steps)
 
     def _block(self, parts: Parts) -> tuple[str, list[Segment]]:
-        """Join the sections in their order: references and what follows stand behind history."""
+        """Join the sections in order: retrieved context and later sections come after history."""
         tail = {b.segments[0].message_id: [b] for b in parts.tail}
         sections = [
             *(("", tail.get(name, [])) for name in ("preferences", "profile")),

@@ -1,7 +1,7 @@
-"""Counts tokens: the counter is an argument, so tokenizer and estimate are interchangeable.
+"""Counts tokens. The counter is a parameter, so tokenizer and estimate are interchangeable.
 
 Our count of a prompt is the sum of its wire messages and its tools. Providers frame messages
-differently; the calibration factor of a model closes that gap and is applied to the limits, not
+differently. The calibration factor of a model corrects for that; it is applied to the limits, not
 here.
 """
 
@@ -14,29 +14,29 @@ from contextpolicy.engine.messages import FilePart, Part, Role, ToolSpec, WireMe
 
 # Role, separators and the id of a tool result: 3 to 5 tokens with the public chat formats.
 MESSAGE_OVERHEAD = 4
-# The frame of one tool call or of one tool definition.
+# The overhead of one tool call or one tool definition.
 TOOL_OVERHEAD = 8
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text; `version` stands beside each stored count."""
+    """Counts the tokens of a text; `version` is stored with each count."""
 
     @property
     def version(self) -> str:
-        """A stable name; two counters with one version count alike."""
+        """A stable name; two counters with the same version give the same counts."""
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`; 0 for the empty text."""
 
 
 class ApproximateCounter:
-    """Estimates without a vocabulary, on the high side: for models whose tokenizer is not at hand.
+    """Estimates high, without a vocabulary, for models whose tokenizer is not available.
 
-    A quarter of the characters is no estimate: code needs a third more and Chinese four times as
-    much. So runs are counted by what tokenizers do with them: a short word is one token, a capital
-    inside a word and every six letters start another, two digits or two signs make one, scripts
-    outside Latin count by the length of their UTF-8 form, and long unbroken runs such as base64
-    have hardly more characters than tokens.
+    A quarter of the characters is too inaccurate: code needs a third more and Chinese four times as
+    much. The estimate follows what tokenizers do. A short word is one token. A capital inside a
+    word and every six letters start another. Two digits or two symbols are one. Non-Latin scripts
+    count by the length of their UTF-8 form. Long unbroken runs such as base64 have nearly as many
+    tokens as characters.
     """
 
     version = "approx-1"
@@ -82,13 +82,13 @@ def wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
 
 
 def images_tokens(parts: Iterable[Part]) -> int:
-    """Add up what the images among the parts count, whatever is on them."""
+    """Return the tokens of the images among the parts, whatever they show."""
     images = (part.image for part in parts if isinstance(part, FilePart))
     return sum(image.tokens for image in images if image is not None)
 
 
 def message_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:
-    """Count the tokens of a stored message as sent whole; reasoning is not sent and not counted."""
+    """Count the tokens of a stored message as sent uncut; reasoning is neither sent nor counted."""
     return sum(wire_tokens(wire, counter=counter) for wire in wires_of(role, parts))
 
 

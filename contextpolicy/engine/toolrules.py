@@ -1,6 +1,6 @@
-"""Applies the policy's rules for tool results on the prompt's view: cut them, or leave a stub.
+"""Applies the policy's rules for tool results in prompts: cut them, or replace them by a stub.
 
-Rules hold by a tool's name, `*` for all others. The store keeps every result whole.
+Rules apply by tool name, `*` to all others. The store keeps every result uncut.
 """
 
 from collections import defaultdict
@@ -10,27 +10,27 @@ from contextpolicy.engine.messages import Message, ToolResultPart, WireMessage
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.truncation import cut_tool_result
 
-# Results that are left out: the ids of their calls by the seq of their message.
+# Omitted results: the ids of their calls by the seq of their message.
 Stubbed = Mapping[int, frozenset[str]]
 
 
 def stub(name: str, characters: int) -> str:
-    """Write the text that replaces a result that is left out."""
+    """Write the text that replaces an omitted result."""
     return f"[The result of {name}, {characters:,} characters, is left out here.]"
 
 
 def result_limit(values: PolicyValues, name: str) -> int:
-    """Return the most characters of a result of this tool."""
+    """Return the maximum characters of a result of this tool."""
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
 
 
 def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
-    """Find the results of finished turns that `keep_newest` leaves out.
+    """Find the results of finished turns that `keep_newest` omits.
 
-    Replays the messages: whenever twice as many results of a tool stand as are kept, the oldest go
-    in one batch. So a batch is a function of what stood before it, and between two batches the
-    prompt only grows. With `keep_newest` 0 each result goes at once. A move of the window, which
-    breaks the prefix anyway, starts the replay anew.
+    Replays the messages: when there are twice as many results of a tool as are kept, the oldest are
+    omitted in one batch. A batch therefore depends only on earlier messages, and between two
+    batches the prompt is append-only. With `keep_newest` 0 each result is omitted at once. A window
+    move changes the prefix anyway, so it restarts the replay.
     """
     if not any("keep_newest" in rule for rule in values.tool_output_rules.values()):
         return {}
@@ -62,8 +62,8 @@ def ruled(
 ) -> tuple[WireMessage, ...]:
     """Apply the rules for tool results to wire messages.
 
-    `most` is a further limit in characters; `stubbed` holds the call ids of results to leave out.
-    Untouched messages come back as they are.
+    `most` is a further limit in characters; `stubbed` holds the call ids of results to omit.
+    Messages without changes are returned unchanged.
     """
     names = {call.call_id: call.name for wire in wires for call in wire.tool_calls}
     return tuple(

@@ -1,8 +1,8 @@
-"""Writes chats as text: titles, one entry a line, and no message that can pass for either.
+"""Writes chats as text: titles, one entry per line, and messages that cannot imitate either.
 
-Text is built from values and never read back. A line inside an entry that begins like a title or
-like another entry is set in by one space, so a message cannot add sections or put words into
-somebody's mouth.
+Text is built from values and never parsed back. A line inside an entry that begins like a title or
+like another entry is indented by one space. A message therefore cannot add sections or impersonate
+another speaker.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Literal
 
 EntryRole = Literal["user", "assistant", "system"]
 
-# Fixed words of the format; they are never translated.
+# Fixed words of the format, never translated.
 PREFIXES: Mapping[EntryRole, str] = {
     "user": "User:",
     "assistant": "Assistant:",
@@ -29,18 +29,18 @@ REFERENCES_TITLE = "Relevant reference (semantic):"
 DATE = "Date:"
 SECTION_JOINT = "\n\n"
 
-# The characters that a model may take for the end of a line.
+# The characters that a model may treat as a line end.
 _LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
 
 
 def imitations(words: Iterable[str]) -> re.Pattern[str]:
-    """Make a pattern for the places where a line begins with one of `words`, in any case."""
+    """Make a pattern that matches lines beginning with one of `words`, in any case."""
     listed = "|".join(re.escape(word) for word in words)
     return re.compile(f"(?:(?<=[{_LINE_ENDS}])|\\A)(?=(?:{listed}))", re.IGNORECASE)
 
 
 def set_in(text: str, pattern: re.Pattern[str]) -> str:
-    """Put a space before each line that the pattern finds; other text is unchanged."""
+    """Put a space before each line that the pattern matches; other text is unchanged."""
     return pattern.sub(" ", text)
 
 
@@ -54,11 +54,11 @@ class TextEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The knowledge beside the chat, for the prompt's tail; each part may be empty.
+    """Knowledge from outside the chat, for the prompt's tail; each part may be empty.
 
-    `profile` is what the person wrote for every chat, `state` the JSON of a kept state, `date` a
-    date that the policy turned on, `recent` what was said last in other chats of the person,
-    `references` what semantic search found.
+    `profile` has the user's instructions for every chat, `state` the JSON of a stored state, `date`
+    a date that the policy turned on, `recent` the newest messages of the user's other chats,
+    `references` the results of semantic search.
     """
 
     preferences: str = ""
@@ -70,7 +70,7 @@ class Background:
 
 
 class TranscriptWriter:
-    """Writes entries and sections; `question_prefix` counts among the words not to be imitated."""
+    """Writes entries and sections; `question_prefix` is another word that must not be imitated."""
 
     def __init__(self, *, question_prefix: str = "") -> None:
         words = [
@@ -90,12 +90,12 @@ class TranscriptWriter:
 
     def entry(self, role: EntryRole, text: str) -> str:
         """Write one message: its role and its text."""
-        # The first line stands behind the role and imitates nothing.
+        # The first line follows the role and cannot imitate anything.
         guarded = set_in(f"\0{text}", self._pattern)[1:]
         return f"{PREFIXES[role]} {guarded}"
 
     def inline(self, title: str, text: str) -> str:
-        """Write a section of one text behind its title."""
+        """Write a section of one text on the line of its title."""
         return f"{title} {set_in(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
@@ -103,11 +103,11 @@ class TranscriptWriter:
         return f"{title}\n{self.guarded(text)}"
 
     def guarded(self, text: str) -> str:
-        """Write a text whose lines imitate nothing, its first one included."""
+        """Write a text whose lines, including the first, imitate nothing."""
         return set_in(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
-        """Write a section of entries under its title; nothing without entries."""
+        """Write a section of entries under its title; empty without entries."""
         lines = [self.entry(item.role, item.text) for item in entries]
         return "\n".join([title, *lines]) if lines else ""
 

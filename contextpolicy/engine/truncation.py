@@ -1,7 +1,7 @@
-"""Cuts texts on the prompt's view: never longer than the limit, never inside a character.
+"""Cuts texts in prompts: never longer than the limit, never inside a character.
 
-Every cut is a pure function of the text, the limit, the style and `CUTTER_VERSION`, so a message
-is cut alike at every turn and the prompt's prefix stays the same. The store keeps the whole text.
+Every cut is a pure function of the text, the limit, the style and `CUTTER_VERSION`. A message is
+therefore cut the same way at every turn, and the prefix is stable. The store keeps the whole text.
 """
 
 import re
@@ -14,28 +14,28 @@ from contextpolicy.engine.policy_fields import CutStyle
 
 CUTTER_VERSION = "cut-1"
 
-# A cluster longer than this (a letter under thousands of accents) may be cut: no script needs it.
+# A longer cluster (a letter with thousands of accents) may be cut, because no script needs it.
 LONGEST_CLUSTER = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text that fits its limit and the number of characters that were taken out of it."""
+    """A text that fits its limit, and the number of characters removed."""
 
     text: str
     removed: int
 
 
 def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
-    """Cut `text` to at most `limit` characters, marker included; a text that fits comes back equal.
+    """Cut `text` to at most `limit` characters, marker included; a text that fits is unchanged.
 
     `head` keeps the beginning, `head_tail` two thirds from the beginning and one from the end. The
-    marker states how many characters are missing; an open code fence is closed before it and opened
-    again behind it. A limit too small for the marker keeps a bare beginning. Raises ValueError for
+    marker states how many characters are missing. An open code fence is closed before it and opened
+    again after it. A limit too small for the marker keeps only a beginning. Raises ValueError for
     a limit below 1.
     """
     if limit < 1:
-        raise ValueError("The limit of a cut is a positive number of characters.")
+        raise ValueError("The limit of a cut must be a positive number of characters.")
     if len(text) <= limit:
         return Cut(text, 0)
     room = limit - len(_marker(len(text)))
@@ -49,14 +49,14 @@ def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
 
 
 def cut_tool_result(text: str, *, limit: int) -> Cut:
-    """Cut a tool's answer from its middle: errors stand at either end of an output."""
+    """Cut a tool result in its middle, because errors are at either end of an output."""
     return cut(text, limit=limit, style="head_tail")
 
 
 def cut_texts(
     wires: Sequence[WireMessage], *, max_chars: int | None, style: CutStyle
 ) -> tuple[WireMessage, ...]:
-    """Cut the texts of wire messages to `max_chars` (None: not at all); tool results stay."""
+    """Cut the texts of wire messages to `max_chars` (None: not at all), except tool results."""
     return tuple(
         wire
         if max_chars is None or wire.role == "tool" or len(wire.content) <= max_chars
@@ -80,7 +80,7 @@ def _head(text: str, room: int) -> tuple[int, str]:
 
 
 def _tail(text: str, room: int) -> tuple[int, str]:
-    """Return the start of the kept end and its text with a fence it begins in opened again."""
+    """Return the start of the kept end and its text, with its open fence opened again."""
     start = border_after(text, len(text) - room)
     while start < len(text):
         start = _past_fence_line(text, start)
@@ -94,7 +94,7 @@ def _tail(text: str, room: int) -> tuple[int, str]:
 
 
 def _past_fence_line(text: str, start: int) -> int:
-    """Step over the rest of a line that is a fence, or whose rest would be taken for one."""
+    """Skip the rest of a line that is a fence or that would be parsed as one."""
     line_start = text.rfind("\n", 0, start) + 1
     if line_start == start:
         return start
@@ -120,7 +120,7 @@ def open_fence(text: str) -> str:
 
 
 def fence_after(fence: str, line: str) -> str:
-    """Return the code fence open behind `line`, given the one open before it ("" for none)."""
+    """Return the code fence open after `line`, given the one open before it ("" for none)."""
     match = _FENCE.fullmatch(line)
     return _after(fence, *match.groups()) if match else fence
 
@@ -140,7 +140,7 @@ def _closing(head: str) -> str:
 
 
 def border_before(text: str, place: int) -> int:
-    """Return the nearest border between characters at or before `place`."""
+    """Return the nearest character boundary at or before `place`."""
     for border in range(place, max(0, place - LONGEST_CLUSTER), -1):
         if is_border(text, border):
             return border
@@ -148,7 +148,7 @@ def border_before(text: str, place: int) -> int:
 
 
 def border_after(text: str, place: int) -> int:
-    """Return the nearest border between characters at or after `place`; at most the text's end."""
+    """Return the nearest character boundary at or after `place`; at most the end of the text."""
     if place >= len(text):
         return len(text)
     last = min(len(text), place + LONGEST_CLUSTER)
@@ -163,11 +163,11 @@ def _between_surrogates(text: str, place: int) -> int:
 
 
 def is_border(text: str, place: int) -> bool:
-    """Tell whether the text may be cut before index `place`.
+    """Return True if the text may be cut before index `place`.
 
-    A close reading of the grapheme rules of Unicode (UAX 29) with what `unicodedata` knows:
-    combining marks, joined emoji, flags, Hangul syllables, conjuncts of Indic scripts, surrogate
-    pairs, CR LF.
+    Approximates the grapheme rules of Unicode (UAX 29) with the data of `unicodedata`: combining
+    marks, joined emoji, flags, Hangul syllables, conjuncts of Indic scripts, surrogate pairs, CR
+    LF.
     """
     if place <= 0 or place >= len(text):
         return True
@@ -186,7 +186,7 @@ def is_border(text: str, place: int) -> bool:
 _PREPENDED = frozenset(
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd"
 )
-# Thai and Lao AM, halfwidth Japanese voice marks: letters by category, marks by use.
+# Thai and Lao AM, halfwidth Japanese voice marks: letters by category, but used as marks.
 _EXTENDING = frozenset("\u200c\u200d\u0e33\u0eb3\uff9e\uff9f")
 
 
@@ -215,9 +215,9 @@ def _flag_letters_before(text: str, place: int) -> int:
 
 
 def _joins(text: str, place: int) -> bool:
-    """Tell whether what stands before `place` joins it to the next character.
+    """Return True if the text before `place` joins it to the next character.
 
-    A zero-width joiner binds two pictures, an Indic virama two consonants.
+    A zero-width joiner joins two pictures, an Indic virama two consonants.
     """
     before, after = text[place - 1], text[place]
     if before == "\u200d":

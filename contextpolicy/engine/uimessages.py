@@ -1,8 +1,8 @@
-"""UI messages: the one form in which a chat is stored, shown, exported and imported.
+"""UI messages: the JSON form in which a chat is stored, shown, exported and imported.
 
 {id, role, parts, metadata}, role `user` or `assistant`. A tool call and its result are one part,
-`tool-NAME`. Conversions lose nothing where the other form has a place for it; each loss is named
-(`KIND:detail`), and a message that cannot be read is refused.
+`tool-NAME`. Conversions lose only content that the other form cannot express. Each loss is
+reported (`KIND:detail`), and a message that cannot be parsed is rejected.
 """
 
 import json
@@ -26,7 +26,7 @@ from contextpolicy.engine.messages import (
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 
 Kind = Literal["normal", "summary"]
-# Metadata by the type its values must have; other keys are kept as they are.
+# Metadata keys with the required type of their values; other keys are kept unchanged.
 METADATA: Mapping[str, type | tuple[type, ...]] = {
     "ts": (int, float),
     "chatKey": str,
@@ -42,27 +42,27 @@ METADATA: Mapping[str, type | tuple[type, ...]] = {
     "kind": str,
     "sourceRange": Mapping,
 }
-# Parts that show something beside the chat, for which a stored message has no place.
+# Parts that show content from outside the chat, which a stored message cannot hold.
 _BESIDE = ("source-url", "source-document", "data-")
 
 
 @dataclass(frozen=True, slots=True)
 class UIMessage:
-    """One message of the list, its parts as the engine knows them."""
+    """One message of the list, with its parts as the engine's types."""
 
     id: str
     role: Role
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
-        """`summary` for a message that stands for others, else `normal`."""
+        """`summary` for a message that replaces others, else `normal`."""
         return "summary" if self.metadata.get("kind") == "summary" else "normal"
 
 
 class MalformedUIMessage(ValueError):
-    """A UI message cannot be read; `code` is stable, the text says where and what to do.
+    """A UI message cannot be parsed; `code` is stable, the text says where and what to do.
 
     `malformed_ui_message`, `system_in_history`, `unknown_part`, `duplicate_id`.
     """
@@ -73,7 +73,7 @@ class MalformedUIMessage(ValueError):
 
 
 def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
-    """Read a list of UI messages and name what of them is lost. Raises MalformedUIMessage."""
+    """Parse a list of UI messages, and report losses. Raises MalformedUIMessage."""
     if not isinstance(data, list | tuple):
         raise _malformed("The messages must be a list.")
     read = [ui_message(item) for item in data]
@@ -81,13 +81,13 @@ def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
     twice = next((own_id for own_id, count in found.items() if count > 1), None)
     if twice is not None:
         raise MalformedUIMessage(
-            "duplicate_id", f"The id {twice!r} stands twice. Give each message an id of its own."
+            "duplicate_id", f"The id {twice!r} occurs twice. Give each message a unique id."
         )
     return tuple(message for message, _ in read), tuple(loss for _, some in read for loss in some)
 
 
 def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
-    """Read a UI message and name what of it is lost. Raises MalformedUIMessage."""
+    """Parse a UI message, and report losses. Raises MalformedUIMessage."""
     if not isinstance(data, Mapping):
         raise _malformed("A message must be an object.")
     own_id, role = data.get("id"), data.get("role")
@@ -112,10 +112,10 @@ def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
 
 
 def to_ui(message: UIMessage) -> dict[str, object]:
-    """Write a UI message, JSON-ready.
+    """Convert a UI message to JSON.
 
-    Within a step texts come before calls, as on the wire. A result without its call before it has
-    no place.
+    Within a step texts come before calls, as on the wire. A result without a preceding call is
+    dropped.
     """
     return {
         "id": message.id,
@@ -131,23 +131,24 @@ def of_message(message: Message, **metadata: object) -> UIMessage:
 
 
 def to_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
-    """Make the engine's value of a UI message at place `seq`; a summary is read as what it says."""
+    """Make a `Message` of a UI message with `seq`; a summary becomes a message with its text."""
     tokens = message_tokens(ui.parts, ui.role, counter)
-    return Message(ui.id, seq, ui.role, ui.parts, tokens, str(ui.metadata.get("username", "")))
+    speaker = str(ui.metadata.get("username", ""))
+    return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, speaker)
 
 
 def of_summary(summary: Summary, *, from_id: str, to_id: str, count: int) -> UIMessage:
-    """Show the summary in force as lists do: an assistant message with its source range."""
+    """Return the active summary as lists show it: an assistant message with its source range."""
     covered = {"fromId": from_id, "toId": to_id, "count": count}
     metadata = {"kind": "summary", "sourceRange": covered}
     return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)
 
 
 def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
-    """Read a summary from a list whose original messages have `ids`, in order from seq 1.
+    """Parse a summary from a list whose original messages have `ids`, in order from seq 1.
 
-    It covers what its source range proves: both ends known, in order, as many as it says. Otherwise
-    it covers nothing (`to_seq` 0) and stays readable.
+    It covers its source range if that can be verified: both ends known, in order, with the stated
+    count. Otherwise it covers nothing (`to_seq` 0) and stays readable.
     """
     text = text_of(to_message(ui, seq=0, counter=counter))
     covered = ui.metadata.get("sourceRange")
@@ -161,12 +162,12 @@ def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> S
 
 
 def stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
-    """Return what is stored of a reply: its final parts, or if it has none the text people saw."""
+    """Return the stored parts of a reply: its final parts, or the visible text if it has none."""
     return tuple(final) or ((TextPart(visible_text),) if visible_text else ())
 
 
 class _PartReader:
-    """Reads parts in order: the results of a step follow all its calls."""
+    """Parses parts in order: the results of a step follow all its calls."""
 
     def __init__(self, own_id: str, role: Role) -> None:
         self.own_id = own_id
@@ -176,7 +177,7 @@ class _PartReader:
         self._results: list[Part] = []
 
     def parts(self) -> tuple[Part, ...]:
-        """Return what was read; between two results texts stand before calls, as written."""
+        """Return the parsed parts; between two results texts come before calls, as written."""
         settled: list[Part] = []
         run: list[Part] = []
         for part in (*self._parts, *self._results):
@@ -188,7 +189,7 @@ class _PartReader:
         return (*settled, *_texts_first(run))
 
     def read(self, item: object) -> None:
-        """Read one part; raises MalformedUIMessage for an unknown type or form."""
+        """Parse one part; raises MalformedUIMessage for an unknown type or form."""
         kind = item.get("type") if isinstance(item, Mapping) else None
         if not isinstance(item, Mapping) or not isinstance(kind, str):
             raise _malformed(f"A part of message {self.own_id!r} has no type.")
@@ -244,7 +245,7 @@ class _PartReader:
             return _json(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise _malformed(
-                f"A tool part of message {self.own_id!r} holds what JSON cannot, or is too deep."
+                f"A tool part of message {self.own_id!r} is nested too deeply or is not valid JSON."
             ) from error
 
     def _text(self, item: Mapping[str, object], name: str) -> str:
@@ -276,7 +277,7 @@ def _written(parts: Sequence[Part]) -> list[dict[str, object]]:
 
 
 def _steps(parts: Sequence[Part]) -> list[list[Part]]:
-    """Split the parts, without results, into steps; one ends where the results of its calls do."""
+    """Split the parts, without results, into steps. A step ends with the results of its calls."""
     steps: list[list[Part]] = [[]]
     called: set[str] = set()
     answered = False
@@ -312,7 +313,7 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
     except (ValueError, RecursionError):
         written["input"] = None
     if _json(written["input"]) != call.arguments:
-        # As the model wrote it: not JSON at all, or with other spaces.
+        # The original text, if it is not JSON or has other spaces.
         written["rawInput"] = call.arguments
     if waiting:
         written["output"] = waiting.pop(0).content

@@ -1,9 +1,9 @@
-"""Moves the anchored window: history stays where it is until a high mark, then moves in one batch.
+"""Moves the anchored window: history is unchanged up to a high mark, then it moves in one batch.
 
-A window that slides by one message each turn breaks the provider's prompt cache each turn; moved in
-batches from a high to a low mark it costs a third to a fifth. The anchor is a stored `window` row;
-this module decides its next place. Indexes are into the messages of a `HistoryView`, ascending by
-seq.
+A window that slides by one message each turn invalidates the provider's prompt cache each turn.
+Moving it in batches from a high to a low mark costs a third to a fifth. The anchor is a stored
+`window` row; this module decides its next position. Indexes refer to the messages of a
+`HistoryView`, ascending by seq.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,17 @@ from contextpolicy.engine.groups import legal_cuts
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 
-# `cap`: no prompt moved it but a cap on the messages of its chat, which is no policy's.
-MoveReason = Literal["tokens", "messages", "turns", "unloaded", "cap"]
+# `cap`: moved by a team's message limit, not by a prompt. `widened`: moved back by a policy with
+# more room.
+MoveReason = Literal["tokens", "messages", "turns", "unloaded", "cap", "widened"]
 NO_CEILING = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The tokens left for history beside the fixed parts: at the prompt limit and at both marks.
+    """The tokens left for history next to the fixed parts: at the prompt limit and at both marks.
 
-    May be negative. `ceiling` is the policy's own limit of history (`window_tokens`).
+    May be negative. `ceiling` is the policy's limit of history (`window_tokens`).
     """
 
     limit: int
@@ -36,12 +37,12 @@ class Room:
 
 @dataclass(frozen=True)
 class HistoryView:
-    """The facts a strategy sees: the policy, the room, and the messages that could be sent.
+    """The input of a strategy: the policy, the room, and the messages that could be sent.
 
     `entries` are uncovered, not excluded and after the active window, ascending by seq. A pinned
-    message that is left out moves to the pins; `pin_tokens` says what it takes there. `is_complete`
-    is False if messages before the first entry were not even loaded. A strategy may read the system
-    text, the tools and what was retrieved, but not change them.
+    message that is omitted moves to the pins; `pin_tokens` is its cost there. `is_complete` is
+    False if messages before the first entry were not loaded. A strategy may read the system text,
+    the tools and the retrieved context, but not change them.
     """
 
     values: PolicyValues
@@ -59,7 +60,7 @@ class HistoryView:
         return legal_cuts(self.messages)
 
     def low(self, high: int) -> int:
-        """Return the tokens to which a move brings history that may take `high`."""
+        """Return the tokens that a move reduces history to, if history may use `high`."""
         values = self.values
         low = min(self.room.low, int(values.compact_to * self.room.ceiling))
         if values.compact_every_turns is None:
@@ -84,8 +85,8 @@ class HistoryView:
     def first_fitting(self, room: int) -> int:
         """Return the smallest index from which the messages fit `room`, from the newest backwards.
 
-        Stops at the first message that does not fit, so there are no gaps; the length of the
-        history if not even the newest fits. Pinned messages before the index are paid as pins.
+        Stops at the first message that does not fit, so there are no gaps. Returns the length of
+        the history if not even the newest fits. Pinned messages before the index count as pins.
         """
         pins = dict(self.pinned)
         used = sum(pins.values())
@@ -112,7 +113,7 @@ class WindowChoice:
 
 @dataclass(frozen=True, slots=True)
 class WindowMove:
-    """History has to begin at index `start` first; tokens are its own, before and after."""
+    """The requested start index of history, with the tokens of history before and after."""
 
     start: int
     tokens_before: int
@@ -126,9 +127,9 @@ def keep_all(view: HistoryView) -> WindowChoice:
 
 
 def is_sound(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
-    """Tell whether a decision fits the room and names each message of the view exactly once.
+    """Return True if a decision fits the room and names each message of the view exactly once.
 
-    A move has to leave something out.
+    A move must omit at least one message.
     """
     count = len(view.entries)
     if isinstance(choice, WindowMove):
@@ -147,12 +148,12 @@ def is_sound(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
 def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
     """Return the move that is due, or None while everything fits.
 
-    Due if history takes more than `high` tokens, if there are more messages than `window_size` or
-    more turns than `window_turns`, or if older ones were not loaded. It goes down to the low mark
-    at the start of a turn and keeps one complete turn wherever that fits the prompt limit; only
-    then a turn is split, at a step. The last `keep_last` messages stay if they leave the window
-    room to grow. None also if there is nothing to gain: the only complete turn is over the high
-    mark but within the limit.
+    A move is due if history takes more than `high` tokens, has more messages than `window_size` or
+    more turns than `window_turns`, or was not loaded completely. It goes down to the low mark at
+    the start of a turn and keeps one complete turn if that fits the prompt limit; otherwise it
+    splits the turn at a step. The last `keep_last` messages stay if that leaves the window room to
+    grow. Also None if a move gains nothing: the only complete turn is over the high mark but within
+    the limit.
     """
     high = min(high, view.room.limit, view.room.ceiling)
     reason = _reason(view, high)
@@ -165,9 +166,10 @@ def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove
 
 
 def adaptive_low(high: int, tokens: Sequence[int], *, turns: int, every: int) -> int:
-    """Return the low mark from which about `every` turns of the usual size fit below `high`.
+    """Return the low mark from which about `every` turns of average size fit below `high`.
 
-    `tokens` are those of the messages of `turns` turns. Between a tenth and nine tenths of `high`.
+    `tokens` are those of the messages of `turns` turns. The result is between a tenth and nine
+    tenths of `high`.
     """
     usual = sum(tokens) // max(1, turns)
     return max(high // 10, min(high * 9 // 10, high - every * usual))
@@ -226,5 +228,5 @@ def _last_at_or_before(cuts: Sequence[int], place: int) -> int:
     return next((at for at in reversed(cuts) if at <= place), 0)
 
 
-# Beyond every index: no turn starts late enough.
+# Past every index: no turn starts late enough.
 _NO_CUT = 1 << 62

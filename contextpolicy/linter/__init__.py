@@ -1,1 +1,1 @@
-"""Judges policies: what prevents saving, what works badly or may surprise, what would mend it."""
+"""Checks policies: errors that prevent saving, warnings, and suggested fixes."""

@@ -1,7 +1,9 @@
-"""Finds what cannot be saved in a policy; what works but may surprise stands in `findings`."""
+"""Finds errors that prevent saving a policy. Warnings are in `findings`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
+
+from django.utils.translation import gettext
 
 from contextpolicy import plugins
 from contextpolicy.engine.policy import (
@@ -23,17 +25,17 @@ LONGEST = {"system_text": LONGEST_TEXT, "summary_instruction": LONGEST_INSTRUCTI
 
 
 def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
-    """List what makes these values and locks impossible; empty when they can be saved.
+    """List the errors of these values and locks; empty if they can be saved.
 
-    `values` holds only the fields a policy sets. A field it leaves out counts with the default of
-    its strategy, so that every policy works on its own.
+    `values` has only the fields that the policy sets. An unset field counts with the default of the
+    strategy, so that every policy works alone.
     """
     malformed = [problem for name in values for problem in _malformed(name, values[name])]
     if malformed:
         unread = {name for problem in malformed for name in problem.fields}
         read = {name: value for name, value in values.items() if name not in unread}
         rest = check(read, locks=set(locks) - unread) if read else []
-        # What is wrong between two values may be so because one of them cannot be read.
+        # A problem between two values may be caused by one of them being invalid.
         return malformed + [problem for problem in rest if len(problem.fields) == 1]
     strategy = values.get("strategy", PolicyValues().strategy)
     whole = filled(values, base=defaults_for(strategy))
@@ -55,10 +57,14 @@ def _lock_problems(values: Mapping[str, Any], locks: Collection[str]) -> list[Pr
     found = []
     for name in sorted(locks):
         if name == "strategy_config":
-            sentence = "The config of a strategy is locked with the strategy. Lock strategy."
+            sentence = gettext(
+                "The config of a strategy is locked with the strategy. Lock strategy."
+            )
             found.append(Problem("lock_without_value", ("strategy",), sentence))
         elif name not in values:
-            sentence = f"{name} is locked but has no value. Give it one or unlock it."
+            sentence = gettext(
+                "{field} is locked but has no value. Give it one or unlock it."
+            ).format(field=name)
             found.append(Problem("lock_without_value", (name,), sentence))
     return found
 
@@ -67,7 +73,7 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
     if "strategy" not in values:
         if "strategy_config" not in values:
             return []
-        sentence = "A config belongs to its strategy. Choose the strategy too."
+        sentence = gettext("A config belongs to its strategy. Choose the strategy too.")
         return [Problem("config_without_strategy", ("strategy", "strategy_config"), sentence)]
     name = str(values["strategy"])
     return plugins.strategy_problems(name, values.get("strategy_config") or {})
@@ -82,21 +88,22 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
     for name, longest in LONGEST.items():
         length = len(getattr(values, name))
         if length > longest:
-            sentence = (
-                f"{name} has {length:,} characters; {longest:,} are allowed. "
-                f"Shorten it by {length - longest:,}."
-            )
+            sentence = gettext(
+                "{field} has {n:,} characters; {longest:,} are allowed. Shorten it by {excess:,}."
+            ).format(field=name, n=length, longest=longest, excess=length - longest)
             return [Problem("too_long", (name,), sentence)]
     for name in (*LONGEST, "question_prefix"):
         text = getattr(values, name)
         if "\0" in text:
-            sentence = f"{name} holds a NUL at position {text.index(chr(0)) + 1}. Remove it."
+            sentence = gettext("{field} contains a NUL at position {position}. Remove it.").format(
+                field=name, position=text.index("\0") + 1
+            )
             return [Problem("invalid_character", (name,), sentence)]
     return []
 
 
 def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Check that a state's schema can be held, whether or not it is used yet."""
+    """Check that a state's schema is supported, whether or not the strategy uses it yet."""
     schema = values.get("state_schema")
     if not schema:
         return []
@@ -115,7 +122,11 @@ def _model_problems(values: Mapping[str, Any]) -> list[Problem]:
     wanted = [slug for slugs in named.values() for slug in slugs]
     known = set(ModelSpec.objects.filter(slug__in=wanted).values_list("slug", flat=True))
     return [
-        Problem("unknown_model", (name,), f"There is no model {slug!r}. Choose another one.")
+        Problem(
+            "unknown_model",
+            (name,),
+            gettext("Model {slug!r} does not exist. Choose another one.").format(slug=slug),
+        )
         for name, slugs in named.items()
         for slug in slugs
         if slug not in known
@@ -126,7 +137,11 @@ def _skill_problems(values: Mapping[str, Any]) -> list[Problem]:
     wanted = list(values.get("skills") or [])
     known = set(Skill.objects.filter(slug__in=wanted).values_list("slug", flat=True))
     return [
-        Problem("unknown_skill", ("skills",), f"There is no skill {slug!r}. Choose another one.")
+        Problem(
+            "unknown_skill",
+            ("skills",),
+            gettext("Skill {slug!r} does not exist. Choose another one.").format(slug=slug),
+        )
         for slug in wanted
         if slug not in known
     ]

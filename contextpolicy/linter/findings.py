@@ -1,4 +1,4 @@
-"""Tells an administrator what to know of a policy that works: each a stable code and a sentence."""
+"""Warnings about a policy that can be saved, each with a stable code and a sentence."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from dataclasses import field as made_by
 from typing import Literal
 
+from django.utils.translation import gettext, ngettext
+
 from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues, defaults_for, quarter
 from contextpolicy.engine.policy_checks import estimated_tokens
 
-# A compaction that frees less than this share of the prompt limit comes back within a few turns.
+# A compaction that frees less than this share of the prompt limit is due again within a few turns.
 SMALL_GAP = 0.15
 SMALL_RESERVE = 500
 FEW_DAYS, USUAL_DAYS = 7, 90
-# The usual turn of a human chat: a question of 80 tokens and a reply of 400.
+# The average turn of a human chat: a question of 80 tokens and a reply of 400.
 USUAL_TURN = 480
-# The bytes of a token: three in scripts like Chinese, and at most so many in any.
+# Bytes per token: three in scripts like Chinese, and at most eight in any script.
 FEWEST_BYTES, MOST_BYTES = 3, 8
 
-# Shapes of keys that services hand out; a policy's text is readable by everyone who chats.
+# Patterns of API keys. A policy's text is readable by everyone who chats.
 _SECRETS = re.compile(
     r"\b(sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.)"
@@ -44,7 +46,7 @@ _OF_SUMMARIES = (
     "summary_instruction",
     "summary_sections",
 )
-# The fields that a strategy that ships never reads.
+# The fields that a built-in strategy never reads.
 _UNUSED: Mapping[str, tuple[str, ...]] = {
     "simple": (*_OF_MARKS, *_OF_SUMMARIES, "state_schema", "keep_last_messages"),
     "sliding_window": (*_OF_SUMMARIES, "state_schema", "keep_last_messages"),
@@ -59,10 +61,10 @@ UNSET = "not set"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know: a stable code, the field it is about, and a sentence.
+    """A warning or error: a stable code, its field, and a sentence.
 
-    An `error` prevents saving, a `risk` works badly, a `note` may surprise. `mend`: values that
-    would end it, by field; a field that should no longer be set has `UNSET`.
+    An `error` prevents saving, a `risk` works badly, a `note` may surprise. `mend`: the values of
+    the suggested fix, by field; `UNSET` for a field that should be unset.
     """
 
     code: str
@@ -73,7 +75,7 @@ class Finding:
 
 
 def findings(values: PolicyValues) -> list[Finding]:
-    """List what to know before these values apply; nothing here prevents saving."""
+    """List the warnings about these values; none of them prevents saving."""
     limit = prompt_limit(values, model_window=None)
     if limit < 1:
         return []
@@ -81,40 +83,55 @@ def findings(values: PolicyValues) -> list[Finding]:
 
 
 def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    for name, words in (("system_text", "system text"), ("summary_instruction", "instruction")):
+    texts = {
+        "system_text": gettext(
+            "The system text seems to contain a key or password. Models can be tricked into "
+            "repeating it: treat the text as readable by everyone who chats."
+        ),
+        "summary_instruction": gettext(
+            "The instruction seems to contain a key or password. Models can be tricked into "
+            "repeating it: treat the text as readable by everyone who chats."
+        ),
+    }
+    for name, sentence in texts.items():
         if _SECRETS.search(getattr(values, name)):
-            yield Finding(
-                "secret_in_text",
-                name,
-                f"The {words} seems to hold a key or password. Models can be talked into "
-                "repeating it: treat the text as readable by everyone who chats.",
-            )
+            yield Finding("secret_in_text", name, sentence)
     if values.summary_instruction.strip() and not values.summarization_model:
         yield Finding(
             "instruction_unread",
             "summary_instruction",
-            "No model writes the summaries, and the built-in extractor follows no instruction: it "
-            "picks sentences that people said.",
+            gettext(
+                "No model writes the summaries, and the built-in extractor ignores instructions: "
+                "it selects sentences that people wrote."
+            ),
             mend={"summary_instruction": UNSET},
         )
     if values.chat_system == "ignore":
         yield Finding(
             "chat_text_ignored",
             "chat_system",
-            "People cannot give a chat a system text of its own. What a chat already has is kept, "
-            "but not sent.",
+            gettext(
+                "People cannot set a system text for a chat. Existing texts are kept but not sent."
+            ),
             mend={"chat_system": UNSET},
         )
 
 
 def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.unmanaged in ("asked", "all"):
-        whose = "any program" if values.unmanaged == "all" else "a program that asks for it"
+        sentence = gettext(
+            "Requests of a client that asks for it are sent unchanged, without this policy's text "
+            "and limits, and their text is not stored. Only the allowed models still apply."
+        )
+        if values.unmanaged == "all":
+            sentence = gettext(
+                "Requests of any client are sent unchanged, without this policy's text and "
+                "limits, and their text is not stored. Only the allowed models still apply."
+            )
         yield Finding(
             "programs_unrecorded",
             "unmanaged",
-            f"What {whose} says is sent whole, without this policy's text and limits, and nobody "
-            "can read it here later; only the allowed models still hold.",
+            sentence,
             mend={"unmanaged": PolicyValues().unmanaged},
         )
 
@@ -125,8 +142,10 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "marks_close_together",
             "compact_to",
-            f"The prompt falls by only {gap:.0%} at each compaction, so the next one "
-            "follows soon and providers' prompt caches help less. Lower compact_to.",
+            gettext(
+                "The prompt falls by only {share} at each compaction, so the next one follows "
+                "soon and providers' prompt caches help less. Lower compact_to."
+            ).format(share=f"{gap:.0%}"),
             "risk",
             {"compact_to": PolicyValues().compact_to, "compact_to_tokens": UNSET},
         )
@@ -134,14 +153,18 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "small_reserve",
             "reserve_tokens",
-            f"Replies will be cut at {values.reserve_tokens:,} tokens.",
+            ngettext(
+                "Replies will be cut at {n:,} token.",
+                "Replies will be cut at {n:,} tokens.",
+                values.reserve_tokens,
+            ).format(n=values.reserve_tokens),
             "risk",
             {"reserve_tokens": quarter(values.token_budget)},
         )
 
 
 def _rules(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
-    """Return the mend that leaves these rules of tools; one that says nothing is left out."""
+    """Return the fix that keeps these rules of tools; empty rules are dropped."""
     kept = {tool: rule for tool, rule in rules.items() if rule}
     return {"tool_output_rules": kept or UNSET}
 
@@ -158,25 +181,30 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     yield Finding(
         "layout_flattens_roles",
         "layout",
-        f"Layout {layout} sends the history as text in a user message: the model no longer sees "
-        "who spoke by the roles of the request, and tool calls and results of earlier turns stay "
-        "out.",
+        gettext(
+            "Layout {layout} sends the history as text in a user message: the model does not see "
+            "the roles of the speakers, and tool calls and results of earlier turns are omitted."
+        ).format(layout=layout),
         mend=usual,
     )
     yield Finding(
         "layout_costs_cache",
         "layout",
-        f"In layout {layout} the message that holds the history changes at each turn: providers "
-        "that cache whole messages use nothing again behind the system text, others only what "
-        "stands before the last entry. The default layout keeps all of the history cached.",
+        gettext(
+            "In layout {layout} the message with the history changes at each turn. Providers "
+            "that cache whole messages reuse only the system text; others reuse only the text "
+            "before the last entry. The default layout keeps the whole history cached."
+        ).format(layout=layout),
         mend=usual,
     )
     if any("keep_newest" in rule for rule in values.tool_output_rules.values()):
         yield Finding(
             "tool_rules_without_effect",
             "tool_output_rules",
-            f"“keep newest” has no effect in layout {layout}: results of earlier turns are not "
-            "sent at all.",
+            gettext(
+                "“keep newest” has no effect in layout {layout}: results of earlier turns are not "
+                "sent at all."
+            ).format(layout=layout),
             mend=_rules(
                 {
                     tool: {name: number for name, number in rule.items() if name != "keep_newest"}
@@ -187,22 +215,43 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Find ceilings of history that the prompt limit reaches first."""
+    """Find ceilings of history without effect, because the prompt limit is reached first."""
     if values.strategy == "entity_state":
         return
     usual = {
-        "window_size": (values.window_size, USUAL_TURN // 2, "messages"),
-        "window_turns": (values.window_turns, USUAL_TURN, "turns"),
-        "window_tokens": (values.window_tokens, 1, "tokens"),
+        "window_size": (
+            values.window_size,
+            USUAL_TURN // 2,
+            gettext(
+                "{field} allows {n:,} messages, which usually take about {tokens:,} tokens, but a "
+                "prompt may have {limit:,}: the token limit is reached first. Lower it or raise "
+                "token_budget."
+            ),
+        ),
+        "window_turns": (
+            values.window_turns,
+            USUAL_TURN,
+            gettext(
+                "{field} allows {n:,} turns, which usually take about {tokens:,} tokens, but a "
+                "prompt may have {limit:,}: the token limit is reached first. Lower it or raise "
+                "token_budget."
+            ),
+        ),
+        "window_tokens": (
+            values.window_tokens,
+            1,
+            gettext(
+                "{field} allows {n:,} tokens, but a prompt may have {limit:,}: the token limit is "
+                "reached first. Lower it or raise token_budget."
+            ),
+        ),
     }
-    for name, (number, tokens, unit) in usual.items():
+    for name, (number, tokens, sentence) in usual.items():
         if number is not None and number * tokens >= limit:
-            told = "" if tokens == 1 else f", which usually take about {number * tokens:,} tokens"
             yield Finding(
                 "window_beyond_limit",
                 name,
-                f"{name} lets {number:,} {unit} in{told}, and a prompt may have {limit:,}: the "
-                "token limit is reached first. Lower it or raise token_budget.",
+                sentence.format(field=name, n=number, tokens=number * tokens, limit=limit),
                 mend={name: max(1, limit // tokens - 1)},
             )
 
@@ -215,16 +264,19 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "bytes_bind_first",
             "max_bytes",
-            f"max_bytes ({values.max_bytes:,}) holds about {held:,} tokens of {limit:,}: the rest "
-            "of the token budget is never used. The shares in percent are of the token limit.",
+            gettext(
+                "max_bytes ({n:,}) has room for about {held:,} of {limit:,} tokens: the rest of "
+                "the token budget is never used. Percentages refer to the token limit."
+            ).format(n=values.max_bytes, held=held, limit=limit),
             mend={"max_bytes": 2 * FEWEST_BYTES * limit},
         )
     if values.max_bytes > MOST_BYTES * limit:
         yield Finding(
             "bytes_never_bind",
             "max_bytes",
-            f"max_bytes ({values.max_bytes:,}) is more than {limit:,} tokens ever take. It "
-            "changes nothing.",
+            gettext(
+                "max_bytes ({n:,}) is more than {limit:,} tokens can use. It has no effect."
+            ).format(n=values.max_bytes, limit=limit),
             mend={"max_bytes": UNSET},
         )
 
@@ -239,8 +291,11 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "pins_reach_low_mark",
             "pins_tokens",
-            f"Full of pins, a prompt has {fixed:,} tokens before any history and compacts down to "
-            f"{low:,}: then it would compact at each turn. Lower pins_tokens or raise compact_to.",
+            gettext(
+                "With all its pins, a prompt has {n:,} tokens before any history and compacts "
+                "down to {low:,}: it would compact at each turn. Lower pins_tokens or raise "
+                "compact_to."
+            ).format(n=fixed, low=low),
             "risk",
             {"pins_tokens": max(1, (low - estimated_tokens(values.system_text)) // 2)},
         )
@@ -248,7 +303,9 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "pins_crowd_out",
             "pins_tokens",
-            f"Pins may take {pins:,} of {limit:,} prompt tokens, more than the history.",
+            gettext(
+                "Pins may take {n:,} of {limit:,} prompt tokens, more than the history."
+            ).format(n=pins, limit=limit),
             mend={"pins_tokens": limit // 4},
         )
 
@@ -264,8 +321,10 @@ def _tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             yield Finding(
                 "tool_limit_above_general",
                 "tool_output_rules",
-                f"Results of {tool} are cut to {most:,} characters by "
-                f"tool_output_limit; the rule's {rule['limit']:,} are never reached.",
+                gettext(
+                    "Results of {tool} are cut to {n:,} characters by tool_output_limit; the "
+                    "rule's {limit:,} are never reached."
+                ).format(tool=tool, n=most, limit=rule["limit"]),
                 mend=_rules(capped),
             )
 
@@ -275,8 +334,13 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         yield Finding(
             "state_beside_dialogue",
             "keep_last_messages",
-            f"The newest {values.keep_last_messages:,} messages go along beside the state. With 0 "
-            "the state alone stands for the past.",
+            ngettext(
+                "The newest {n:,} message is sent in addition to the state. With 0, only the "
+                "state is sent.",
+                "The newest {n:,} messages are sent in addition to the state. With 0, only the "
+                "state is sent.",
+                values.keep_last_messages,
+            ).format(n=values.keep_last_messages),
             mend={"keep_last_messages": 0},
         )
 
@@ -289,8 +353,13 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         yield Finding(
             "retention_short",
             "retention_days",
-            f"Messages are erased after {days:,} days. Who is away for a week finds nothing of "
-            "what was said before.",
+            ngettext(
+                "Messages are erased after {n:,} day. People who are away for a week lose the "
+                "earlier messages.",
+                "Messages are erased after {n:,} days. People who are away for a week lose the "
+                "earlier messages.",
+                days,
+            ).format(n=days),
             "risk",
             {"retention_days": USUAL_DAYS},
         )
@@ -298,19 +367,24 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         yield Finding(
             "retention_takes_summaries",
             "retention_days",
-            f"In a chat that goes on for more than {days:,} days, summaries made of messages of "
-            "that age are erased with them each night. What is left is summarised anew.",
+            ngettext(
+                "In a chat that is longer than {n:,} day, summaries of older messages are erased "
+                "with them each night. The remaining messages are summarised again.",
+                "In a chat that is longer than {n:,} days, summaries of older messages are erased "
+                "with them each night. The remaining messages are summarised again.",
+                days,
+            ).format(n=days),
         )
 
 
 def unused_fields(values: PolicyValues) -> frozenset[str]:
-    """Return the fields that these values' strategy and layout never read, set or not."""
+    """Return the fields, set or not, that the strategy and layout of these values never read."""
     prefix = {"question_prefix"} if values.layout in ("multi_turn", "B") else set()
     return frozenset({*_UNUSED.get(values.strategy, ()), *prefix})
 
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    """Find fields that are set and never read."""
+    """Find fields that are set but never read."""
     defaults = defaults_for(values.strategy)
 
     def is_set(name: str) -> bool:
@@ -318,10 +392,14 @@ def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
     names = [name for name in _UNUSED.get(values.strategy, ()) if is_set(name)]
     if names:
-        sentence = f"The strategy {values.strategy} does not use what is set: {', '.join(names)}."
+        sentence = gettext("The strategy {strategy} does not use these fields: {fields}.").format(
+            strategy=values.strategy, fields=", ".join(names)
+        )
         yield Finding("setting_unused", names[0], sentence, mend=dict.fromkeys(names, UNSET))
     if values.layout in ("multi_turn", "B") and is_set("question_prefix"):
-        sentence = f"The layout {values.layout} does not use question_prefix."
+        sentence = gettext("The layout {layout} does not use question_prefix.").format(
+            layout=values.layout
+        )
         yield Finding(
             "setting_unused", "question_prefix", sentence, mend={"question_prefix": UNSET}
         )

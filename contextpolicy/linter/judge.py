@@ -1,7 +1,7 @@
-"""Judges a policy as it is written: what prevents saving, what works badly, what may surprise.
+"""Checks a policy: errors that prevent saving, risks, and notes.
 
-One function for the form, the import, programs and the shell. Each finding has the values that
-would end it, tried before they are offered.
+The form, the import, the API and the shell share this function. Each finding has a suggested fix,
+which is tested before it is offered.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,14 +19,14 @@ WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
 
 def judge(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
-    """List all that is to be known of what a policy sets, the worst first."""
+    """List all errors and warnings of a policy's fields, the most serious first."""
     found = list(_found(values, locks))
     found.sort(key=lambda finding: WEIGHT[finding.level])
     return [_with_a_mend_that_works(finding, values) for finding in found]
 
 
 def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
-    """Return what a policy sets over the defaults of its strategy; None if that cannot be read."""
+    """Merge a policy's fields with the defaults of its strategy; None if they are invalid."""
     try:
         strategy = str(values.get("strategy", PolicyValues().strategy))
         return filled(values, base=defaults_for(strategy))
@@ -35,7 +35,7 @@ def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
 
 
 def with_mend(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
-    """Return what a policy would set after a mend."""
+    """Return a policy's fields after a suggested fix."""
     kept = {name: value for name, value in values.items() if name not in mend}
     return kept | {name: value for name, value in mend.items() if value != UNSET}
 
@@ -50,14 +50,14 @@ def _found(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Findin
         yield Finding(problem.code, field, problem.sentence, "error", mend)
     if read is not None:
         yield from findings(read)
-        # A default that another value leaves without effect is nobody's mistake.
+        # A default value without effect is not a mistake of the policy.
         yield from (each for each in threshold_findings(read) if is_said(each, values))
-        # What cannot work anywhere says nothing of models.
+        # Model warnings make no sense for a policy that cannot work.
         yield from () if problems else model_findings(read)
 
 
 def is_said(finding: Finding, values: Mapping[str, Any]) -> bool:
-    """Tell whether a finding is worth saying: of a note, the policy itself must set the field."""
+    """Return True if a finding applies; a note applies only to a field that the policy sets."""
     return finding.level != "note" or finding.field in values
 
 

@@ -1,4 +1,4 @@
-"""Finds the nearest values with which a clash of a policy would be gone."""
+"""Suggests fixes: the nearest values that solve a problem of a policy."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,7 +24,7 @@ MARKS = tuple(
 
 
 def mended(problem: Problem, values: PolicyValues) -> Mend:
-    """Return values that would end a clash; empty where only a person can say."""
+    """Return values that solve a problem; empty if only a person can decide."""
     if problem.code == "lock_without_value":
         return _held(problem.fields[0], values)
     find = _MENDS.get(problem.code)
@@ -32,7 +32,7 @@ def mended(problem: Problem, values: PolicyValues) -> Mend:
 
 
 def _room(values: PolicyValues) -> int:
-    """Return what of the prompt limit is left for one part beside the smallest room."""
+    """Return the prompt tokens left for one part, after the minimum room."""
     return max(1, prompt_limit(values, model_window=None) - SMALLEST_ROOM)
 
 
@@ -64,7 +64,7 @@ def _kept(values: PolicyValues) -> Mend:
 
 
 def _held(name: str, values: PolicyValues) -> Mend:
-    """Return the value that holds in a field by itself, so that the lock holds it."""
+    """Return a field's effective value, so that its lock has a value."""
     value = getattr(values, name)
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
 
@@ -75,7 +75,7 @@ def _headings(values: PolicyValues) -> Mend:
 
 
 def _models(values: PolicyValues) -> Mend:
-    """Leave out the models that are not there; none at all would be another policy."""
+    """Remove missing models; an empty list is not suggested, because it would change the policy."""
     known = set(ModelSpec.objects.values_list("slug", flat=True))
     allowed = [slug for slug in values.allowed_models or () if slug in known]
     found: dict[str, object] = {"allowed_models": allowed} if allowed else {}

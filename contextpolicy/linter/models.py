@@ -1,7 +1,9 @@
-"""Finds what a policy meets in the models it allows: windows, longest replies, prices."""
+"""Checks a policy against the models it allows: windows, longest replies, prices."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+
+from django.utils.translation import gettext
 
 from contextpolicy.engine.budget import PolicyImpossible, compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
@@ -10,14 +12,14 @@ from contextpolicy.linter.findings import USUAL_TURN, Finding
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import Adjustment, made_to_work
 
-# What a request for a summary has beside the messages and the summary before: its instruction.
+# Tokens of a summary request beyond the messages and the previous summary: its instruction.
 INSTRUCTION = 600
-# The finding of the price counts so many turns.
+# The number of turns for which the cost warning is calculated.
 TURNS = 100
 
 
 def models_met(values: PolicyValues) -> list[ModelSpec]:
-    """Return the models that could reply under these values, those of one provider together."""
+    """Return the models that could reply under these values, grouped by provider."""
     rows = ModelSpec.objects.filter(enabled=True)
     if values.allowed_models is not None:
         rows = rows.filter(slug__in=values.allowed_models)
@@ -25,7 +27,7 @@ def models_met(values: PolicyValues) -> list[ModelSpec]:
 
 
 def model_findings(values: PolicyValues) -> Iterator[Finding]:
-    """Yield what is found of each model that these values would meet."""
+    """Yield the warnings about each model that these values allow."""
     models = models_met(values)
     tried = {model.slug: _tried(values, model) for model in models}
     large = [slug for slug, found in tried.items() if not isinstance(found, PolicyImpossible)]
@@ -41,7 +43,7 @@ def model_findings(values: PolicyValues) -> Iterator[Finding]:
 
 
 def _tried(values: PolicyValues, model: ModelSpec) -> tuple[Adjustment, ...] | PolicyImpossible:
-    """Return what is lowered for a model, or why this policy cannot work with it."""
+    """Return the adjustments for a model, or the exception if the policy cannot work with it."""
     try:
         return made_to_work(values, model_window=model.window)[1]
     except PolicyImpossible as error:
@@ -62,18 +64,26 @@ def _window(
         yield Finding(
             "model_too_small",
             "allowed_models",
-            f"With {model} ({window:,} tokens) this policy cannot work: {found}",
+            gettext("With {model} ({n:,} tokens) this policy cannot work: {reason}").format(
+                model=model, n=window, reason=found
+            ),
             "risk",
             {"allowed_models": list(large)} if large else {},
         )
         return
     told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in found)
-    lowered = f"; lowered there: {told}" if told else ""
+    sentence = gettext(
+        "{model} reads {n:,} tokens, less than token_budget ({budget:,}): its window applies."
+    )
+    if told:
+        sentence = gettext(
+            "{model} reads {n:,} tokens, less than token_budget ({budget:,}): its window applies; "
+            "lowered there: {values}."
+        )
     yield Finding(
         "model_window_below_budget",
         "token_budget",
-        f"{model} reads {window:,} tokens, less than token_budget ({values.token_budget:,}): with "
-        f"it the window counts{lowered}.",
+        sentence.format(model=model, n=window, budget=values.token_budget, values=told),
         mend={"token_budget": window},
     )
 
@@ -86,40 +96,45 @@ def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
     yield Finding(
         "reserve_below_output",
         "reserve_tokens",
-        f"{model} can write {longest:,} tokens; under reserve_tokens ({reserve:,}) its replies "
-        f"end at {reserve:,}.",
+        gettext(
+            "{model} can write {n:,} tokens; under reserve_tokens ({reserve:,}) its replies end "
+            "at {reserve:,}."
+        ).format(model=model, n=longest, reserve=reserve),
         mend={"reserve_tokens": longest} if can_have else {},
     )
 
 
 def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
-    """Tell what a window costs that loses its oldest message at each turn."""
+    """Warn about the cost of a window that drops its oldest message at each turn."""
     limit = prompt_limit(values, model_window=None)
     size = values.window_size or 0
     tokens = min(limit, size * USUAL_TURN // 2)
     prices = [model for model in models if model.input_price]
-    cost = ""
     if prices:
         model = max(prices, key=lambda priced: priced.input_price or 0)
         spent = (model.input_price or Decimal(0)) * tokens * TURNS / 1_000_000
-        cost = f" That is ≈ {spent:.2f} for {TURNS} turns with {model}, at its price for input."
-    return Finding(
-        "window_slides_each_turn",
-        "window_size",
-        f"Once {size:,} messages are there, the window moves at each turn: no provider's cache "
-        f"can use the history again, ≈ {tokens:,} tokens a turn.{cost}",
-        mend={"strategy": "sliding_window"},
-    )
+        sentence = gettext(
+            "With {n:,} messages, the window moves at each turn: no provider can reuse the cached "
+            "history, ≈ {tokens:,} tokens a turn. That is ≈ {cost:.2f} for {turns} turns with "
+            "{model}, at its price for input."
+        ).format(n=size, tokens=tokens, cost=spent, turns=TURNS, model=model)
+    else:
+        sentence = gettext(
+            "With {n:,} messages, the window moves at each turn: no provider can reuse the cached "
+            "history, ≈ {tokens:,} tokens a turn."
+        ).format(n=size, tokens=tokens)
+    mend = {"strategy": "sliding_window"}
+    return Finding("window_slides_each_turn", "window_size", sentence, mend=mend)
 
 
 def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
-    """Find a summariser that cannot read at once what a compaction folds."""
+    """Find a summariser that cannot read the messages of one compaction at once."""
     window, limit = model.window, prompt_limit(values, model_window=None)
     if window is None or limit < 1:
         return
     high, low = compact_mark(values, prompt_limit=limit), low_mark(values, prompt_limit=limit)
     summary = values.summary_max_tokens
-    # The summary before takes the place of as much history.
+    # The previous summary replaces an equal amount of history.
     chunk = high - low + summary
     instruction = INSTRUCTION + estimated_tokens(values.summary_instruction)
     needed = chunk + summary + instruction
@@ -132,8 +147,10 @@ def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
     yield Finding(
         "summariser_below_chunk",
         "summarization_model",
-        f"{model} reads {window:,} tokens, and a compaction covers up to {chunk:,}: with the "
-        f"summary and its instruction {needed:,}. It would take several summaries.",
+        gettext(
+            "{model} reads {n:,} tokens, and a compaction covers up to {chunk:,}: with the summary "
+            "and its instruction {needed:,}. It would take several summaries."
+        ).format(model=model, n=window, chunk=chunk, needed=needed),
         "risk",
         {"compact_to": share} if can_raise else {"summarization_model": ""},
     )

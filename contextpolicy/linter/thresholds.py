@@ -1,6 +1,8 @@
-"""Finds thresholds that never fire, that always fire, and parts that together leave no room."""
+"""Finds thresholds that never or always trigger, and parts that together leave no room."""
 
 from collections.abc import Iterator
+
+from django.utils.translation import gettext
 
 from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
@@ -8,13 +10,13 @@ from contextpolicy.engine.policy_checks import estimated_tokens
 from contextpolicy.linter.findings import UNSET, USUAL_TURN, Finding
 
 USUAL_MESSAGE = USUAL_TURN // 2
-# A summary of fewer tokens holds no more than its headings and a line under each.
+# A summary of fewer tokens has only its headings and a line under each.
 SHORTEST_SUMMARY = 300
 MARKS = ("prepare_at", "compact_at", "compact_to")
 
 
 def threshold_findings(values: PolicyValues) -> Iterator[Finding]:
-    """Yield what is found of the marks, the turn trigger and the messages that are kept."""
+    """Yield warnings about the marks, the turn trigger and the messages that are kept."""
     limit = prompt_limit(values, model_window=None)
     if limit < 1 or values.strategy in ("simple", "entity_state"):
         return
@@ -27,7 +29,7 @@ def threshold_findings(values: PolicyValues) -> Iterator[Finding]:
 
 
 def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Find marks in tokens that the share of the same mark reaches first."""
+    """Find marks in tokens without effect, because the share of the same mark is reached first."""
     names = MARKS if values.strategy == "dynamic_summary" else MARKS[1:]
     for name in names:
         absolute, share = getattr(values, f"{name}_tokens"), getattr(values, name)
@@ -36,8 +38,12 @@ def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Findin
             yield Finding(
                 "mark_never_counts",
                 f"{name}_tokens",
-                f"{name}_tokens ({absolute:,}) never counts: {name} is {share:.0%} of "
-                f"{limit:,} prompt tokens, {by_share:,}, which is lower.",
+                gettext(
+                    "{field}_tokens ({n:,}) never applies: {field} is {share} of {limit:,} prompt "
+                    "tokens, {by_share:,}, which is lower."
+                ).format(
+                    field=name, n=absolute, share=f"{share:.0%}", limit=limit, by_share=by_share
+                ),
                 mend={f"{name}_tokens": UNSET},
             )
 
@@ -50,8 +56,10 @@ def _every_turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "every_turns_beyond_mark",
             "compact_every_turns",
-            f"compact_every_turns is {every:,}, and before compact_at ({high:,} tokens) about "
-            f"{high // USUAL_TURN:,} usual turns fit: the time between is never that long.",
+            gettext(
+                "compact_every_turns is {n:,}, but only about {fitting:,} average turns fit "
+                "before compact_at ({high:,} tokens): the interval is never that long."
+            ).format(n=every, fitting=high // USUAL_TURN, high=high),
             mend={"compact_every_turns": fitting},
         )
 
@@ -65,24 +73,27 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "turns_never_fire",
             "turn_threshold",
-            f"turn_threshold is {threshold:,} turns, which usually take about "
-            f"{threshold * USUAL_TURN:,} tokens, and prepare_at is reached at {first:,}: turns "
-            "never decide.",
+            gettext(
+                "turn_threshold is {n:,} turns, which usually take about {tokens:,} tokens, but "
+                "prepare_at is reached at {first:,}: the turn threshold is never reached."
+            ).format(n=threshold, tokens=threshold * USUAL_TURN, first=first),
             mend={"turn_threshold": max(1, first // USUAL_TURN - 1)},
         )
     if values.fold_turns == 1 and threshold > 1:
         yield Finding(
             "turns_always_fire",
             "fold_turns",
-            f"With fold_turns 1 each turn after the first {threshold:,} is followed by a summary, "
-            "and the provider's cache begins anew each time.",
+            gettext(
+                "With fold_turns 1 each turn after the first {n:,} is followed by a summary, "
+                "which invalidates the provider's cache each time."
+            ).format(n=threshold),
             "risk",
             {"fold_turns": max(2, threshold // 2)},
         )
 
 
 def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Find newest messages that, with a full summary, reach the mark at which is compacted."""
+    """Find kept messages that, with a full summary, reach the compaction mark."""
     high = compact_mark(values, prompt_limit=limit)
     system = estimated_tokens(values.system_text)
     keep, summary = values.keep_last_messages, values.summary_max_tokens
@@ -98,9 +109,11 @@ def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
     yield Finding(
         "kept_above_mark",
         next(iter(mend)),
-        f"keep_last_messages ({keep:,}, usually about {kept:,} tokens) and a summary of "
-        f"{summary:,} are {kept + summary + system:,} tokens, and compact_at is {high:,}: each "
-        "turn would compact again.",
+        gettext(
+            "keep_last_messages ({n:,}, usually about {kept:,} tokens) and a summary of "
+            "{summary:,} are {tokens:,} tokens, but compact_at is {high:,}: each turn would "
+            "compact again."
+        ).format(n=keep, kept=kept, summary=summary, tokens=kept + summary + system, high=high),
         "risk",
         mend,
     )

@@ -1,4 +1,4 @@
-"""The families of rows. Django finds models here, the one place of re-exports."""
+"""The models of this app, re-exported because Django looks for them here."""
 
 from contextpolicy.models.audit import (
     AuditEvent,

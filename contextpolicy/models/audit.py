@@ -1,21 +1,22 @@
-"""The rows of the ledger. Only `contextpolicy.ledger` writes them; triggers hold them in place."""
+"""The rows of the ledger. Only `contextpolicy.ledger` writes them, and triggers enforce that."""
 
 from typing import Any, ClassVar, NoReturn
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 
 class AppendOnly(Exception):
-    """A ledger row was about to be changed or deleted through the ORM."""
+    """The ORM tried to change or delete a ledger row."""
 
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
-    """A query set for reading: bulk writes are refused before the database refuses them."""
+    """A read-only query set: it rejects bulk writes before the database does."""
 
     def refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Raise AppendOnly in place of the bulk write."""
+        """Raise AppendOnly instead of the bulk write."""
         raise AppendOnly("Audit events are never changed or deleted.")
 
     update = refuse
@@ -25,7 +26,7 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
 
 
 class AuditEvent(Stored):
-    """One thing that happened. `hash` chains it to the row before it in the same scope."""
+    """One event. `hash` chains it to the previous row of the same scope."""
 
     scope = models.CharField(max_length=50)
     seq = models.PositiveBigIntegerField()
@@ -41,6 +42,8 @@ class AuditEvent(Stored):
     objects = AuditEventQuerySet.as_manager()
 
     class Meta:
+        verbose_name = gettext_lazy("audit event")
+        verbose_name_plural = gettext_lazy("audit events")
         ordering: ClassVar = ["-id"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["scope", "seq"], name="ledger_seq_once")
@@ -54,7 +57,7 @@ class AuditEvent(Stored):
         return f"{self.type} ({self.scope} #{self.seq})"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert the row; raises AppendOnly if it is stored already."""
+        """Insert the row; raises AppendOnly if it is already stored."""
         if not self._state.adding:
             raise AppendOnly("Audit events are never changed.")
         super().save(*args, **kwargs)
@@ -65,7 +68,7 @@ class AuditEvent(Stored):
 
 
 class LedgerHead(Stored):
-    """The end of one chain. Locked and moved in the transaction that appends."""
+    """The end of one chain. It is locked and moved in the transaction that appends."""
 
     scope = models.CharField(max_length=50, primary_key=True)
     count = models.PositiveBigIntegerField()
@@ -76,19 +79,19 @@ class LedgerHead(Stored):
 
 
 class LedgerReader(Stored):
-    """The place of something that follows the ledger, each event once, in the order of commits.
+    """The position of a ledger consumer, which gets each event once, in commit order.
 
-    Ids are given before a commit, so one below `last` can come later: `missed` has those that are
-    waited for, as [id, since when].
+    Ids are assigned before a commit, so an id below `last` can appear later. `missed` has the ids
+    that are waited for, as [id, since when].
     """
 
     name = models.CharField(max_length=40, primary_key=True)
     last = models.PositiveBigIntegerField(default=0)
     missed = models.JSONField(default=list)
-    # Raised with each move: who read at the same time moves nothing.
+    # Increased with each move: a concurrent reader then moves nothing.
     moves = models.PositiveBigIntegerField(default=0)
     moved_at = models.DateTimeField(null=True, blank=True)
-    # Where only one may read at a time.
+    # Used if only one reader is allowed at a time.
     lease_token = models.CharField(max_length=32, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
 
@@ -97,21 +100,21 @@ class LedgerReader(Stored):
 
 
 class LedgerVerification(Stored):
-    """A verification that somebody asked for, and what it found. An empty scope: every chain."""
+    """A requested verification and its result. An empty scope: every chain."""
 
     scope = models.CharField(max_length=50, blank=True)
-    # Only the chains that grew since the last one by itself: those of log entries from this one on.
+    # Only the chains that grew since the last scheduled run: those of log entries from this one on.
     since_leaf = models.PositiveBigIntegerField(null=True, blank=True)
     asked_by = models.CharField(max_length=200)
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    # The reason why it has no result, as a code.
+    # The code of the error, if it has no result.
     error = models.CharField(max_length=60, blank=True, default="")
     chains = models.PositiveBigIntegerField(default=0)
     rows = models.PositiveBigIntegerField(default=0)
     broken = models.PositiveBigIntegerField(default=0)
-    # The first breaks, as [scope, seq, reason], and what else was found, counted by sentences.
+    # The first breaks, as [scope, seq, reason]; other problems, counted by sentence.
     breaks = models.JSONField(default=list, blank=True)
     told = models.JSONField(default=dict, blank=True)
 

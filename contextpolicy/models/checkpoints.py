@@ -1,4 +1,4 @@
-"""The rows of checkpoints: the log of what chains were, its signed heads, and the keys."""
+"""The rows of checkpoints: the log of chain heads, its signed heads, and the keys."""
 
 from typing import ClassVar
 
@@ -8,11 +8,11 @@ from contextpolicy.models.base import Stored
 
 
 class LedgerOrigin(Stored):
-    """One log. A new one begins only when a database was restored that is older than the last."""
+    """One log. A new one begins only if an older database was restored."""
 
     name = models.CharField(max_length=200, unique=True)
     opened_at = models.DateTimeField()
-    # The last checkpoint of the origin before, as a note, and why this one was opened.
+    # The last checkpoint of the previous origin, as a note, and why this one was opened.
     before = models.TextField(blank=True, default="")
     reason = models.CharField(max_length=300, blank=True, default="")
 
@@ -21,9 +21,9 @@ class LedgerOrigin(Stored):
 
 
 class LedgerKey(Stored):
-    """A key that signs checkpoints. The public half stays for ever, the private one until rotation.
+    """A key that signs checkpoints. The private half is deleted on rotation; the public half stays.
 
-    Both halves are base64; the private one is encrypted as the keys of providers are.
+    Both halves are base64. The private one is encrypted in the same way as provider keys.
     """
 
     public = models.CharField(max_length=44, unique=True)
@@ -36,7 +36,7 @@ class LedgerKey(Stored):
 
 
 class LedgerLeaf(Stored):
-    """One entry of a log: how long a chain was, and its last hash. The first may name a log."""
+    """One entry of a log: the length of a chain, and its last hash. The first may name a log."""
 
     origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)
     place = models.PositiveBigIntegerField()
@@ -65,7 +65,7 @@ class LedgerCheckpoint(Stored):
     note = models.TextField()
     frontier = models.JSONField()
     signed_at = models.DateTimeField()
-    # The newest event when it was signed: tells how many came since.
+    # The newest event when it was signed; later events are counted from it.
     last_event = models.PositiveBigIntegerField()
 
     class Meta:
@@ -78,9 +78,9 @@ class LedgerCheckpoint(Stored):
 
 
 class LedgerTimestamp(Stored):
-    """The timestamp (RFC 3161) of a checkpoint, or the try to get one.
+    """The timestamp (RFC 3161) of a checkpoint, or the attempt to get one.
 
-    `response`: what the authority answered, in DER and base64; empty until it came.
+    `response`: the authority's response, in DER and base64; empty until it arrives.
     """
 
     checkpoint = models.OneToOneField(

@@ -1,10 +1,11 @@
-"""Evaluations: versions that judge turns beside the one in force, and what they came to."""
+"""Shadow evaluations: draft versions that are applied to real turns, and their results."""
 
 import uuid
 from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 from contextpolicy.models.policies import ContextPolicy, PolicyVersion
@@ -12,27 +13,27 @@ from contextpolicy.models.radius import BlastRadius
 
 
 class Evaluation(Stored):
-    """A draft that judges each turn after its reply for some days; nobody is sent anything by it.
+    """A draft that is evaluated on each turn for some days, after the reply. It sends nothing.
 
-    The totals are of all its turns. They change in the transaction that writes a turn's row, so
-    that a worker that is killed counts nothing twice.
+    The totals cover all its turns. They change in the transaction that writes a turn's row, so a
+    killed worker counts nothing twice.
     """
 
     class State(models.TextChoices):
-        OPEN = "open", "Under way"
-        ENDED = "ended", "Ended"
-        PROMOTED = "promoted", "Put in force"
+        OPEN = "open", gettext_lazy("Running")
+        ENDED = "ended", gettext_lazy("Ended")
+        PROMOTED = "promoted", gettext_lazy("Published")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="evaluations")
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="evaluations")
-    # The number of the version in force when it began; 0: none.
+    # The number of the active version when it began; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(max_length=10, choices=BlastRadius.Place.choices)
-    # In percent of the branches.
+    # Share of the branches, in percent.
     share = models.PositiveSmallIntegerField(default=100)
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
-    # Why it ended: `time`, `person`, `promoted`, `other_version`.
+    # Reason for its end: `time`, `person`, `promoted`, `other_version`.
     reason = models.CharField(max_length=20, blank=True, default="")
     started_by_id = models.BigIntegerField(null=True, blank=True)
     started_at = models.DateTimeField()
@@ -40,7 +41,7 @@ class Evaluation(Stored):
     ended_at = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
-    # All turns up to this row of the ledger are judged.
+    # All turns up to this row of the ledger are evaluated.
     cursor = models.PositiveBigIntegerField(default=0)
     turns = models.PositiveBigIntegerField(default=0)
     unknown = models.PositiveBigIntegerField(default=0)
@@ -52,6 +53,8 @@ class Evaluation(Stored):
     tokens_then = models.PositiveBigIntegerField(default=0)
 
     class Meta:
+        verbose_name = gettext_lazy("evaluation")
+        verbose_name_plural = gettext_lazy("evaluations")
         ordering: ClassVar = ["-started_at"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -64,24 +67,24 @@ class Evaluation(Stored):
 
     @property
     def judged(self) -> int:
-        """The turns of which is known what the version would have done."""
+        """The number of turns for which the version's result is known."""
         return self.turns - self.unknown
 
 
 class EvaluatedTurn(Stored):
-    """The judgement of one turn: ids and numbers. The turn is a plain id, which outlives it."""
+    """The result of one turn: ids and numbers. The turn is a plain id, which outlives the turn."""
 
     class Outcome(models.TextChoices):
-        EQUAL = "equal", "The same"
-        CHANGED = "changed", "Something else"
-        REFUSED = "refused", "Refused"
-        UNKNOWN = "unknown", "Unknown"
+        EQUAL = "equal", gettext_lazy("The same")
+        CHANGED = "changed", gettext_lazy("Different")
+        REFUSED = "refused", gettext_lazy("Refused")
+        UNKNOWN = "unknown", gettext_lazy("Unknown")
 
     evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="judgements")
     turn_id = models.UUIDField()
     at = models.DateTimeField()
     outcome = models.CharField(max_length=8, choices=Outcome.choices)
-    # Why it is unknown, or the code of the refusal.
+    # The reason why it is unknown, or the code of the refusal.
     reason = models.CharField(max_length=40, blank=True, default="")
     tokens_now = models.PositiveIntegerField(default=0)
     tokens_then = models.PositiveIntegerField(default=0)
@@ -101,25 +104,26 @@ class EvaluatedTurn(Stored):
 
 
 class VirtualCoverage(Stored):
-    """The coverage that a branch would have if an evaluated version had governed it.
+    """The coverage that a branch would have if the evaluated version had been active.
 
-    Without it the version would compact at every turn. A summary of it is only a range and a size.
+    Without it the version would compact at every turn. A virtual summary is only a range and a
+    size.
     """
 
     evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="coverages")
     branch_id = models.UUIDField()
-    # As long as the version said the same as what was in force, the branch's own history counts.
+    # While the version decides the same as the active one, the branch's real history counts.
     follows = models.BooleanField(default=True)
-    # The branch's real summary, while none was imagined beyond it.
+    # The branch's real summary, until a virtual one goes beyond it.
     summary_id = models.UUIDField(null=True, blank=True)
     from_seq = models.PositiveBigIntegerField(default=1)
     to_seq = models.PositiveBigIntegerField(default=0)
     tokens = models.PositiveIntegerField(default=0)
     exceptions = models.JSONField(default=list)
     window_to = models.PositiveBigIntegerField(default=0)
-    # A summary that would lie ready: its range, exceptions and size.
+    # A virtual summary that is ready: its range, exceptions and size.
     ready = models.JSONField(null=True, blank=True)
-    # The real compaction of the last judged turn.
+    # The real compaction of the last evaluated turn.
     last_id = models.UUIDField(null=True, blank=True)
 
     class Meta:

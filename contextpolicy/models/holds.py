@@ -1,4 +1,4 @@
-"""Legal holds: what nobody and nothing may erase while they last."""
+"""Legal holds: while one is active, the data that it covers cannot be erased."""
 
 import uuid
 from typing import ClassVar
@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 from contextpolicy.models.policies import PolicyAssignment
@@ -15,10 +16,10 @@ LONGEST_CASE, LONGEST_REASON = 120, 500
 
 
 class LegalHold(Stored):
-    """A hold on everything, on a group's people, on a person, or on one chat.
+    """A hold on everything, on a group's members, on a person, or on one chat.
 
-    The chat is a plain id: this package knows nothing of chats. A hold is never deleted; it lasts
-    until some days after its release.
+    The chat is a plain id, because this package does not depend on chats. A hold is never deleted;
+    it stays active until some days after its release.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -34,7 +35,7 @@ class LegalHold(Stored):
         related_name="+",
     )
     chat_id = models.UUIDField(null=True, blank=True)
-    # The group's members when the hold was placed: they stay held when they leave the group.
+    # The group's members when the hold was placed. They stay held if they leave the group.
     people = models.JSONField(default=list, blank=True)
     case = models.CharField(max_length=LONGEST_CASE)
     reason = models.CharField(max_length=LONGEST_REASON)
@@ -44,14 +45,15 @@ class LegalHold(Stored):
     released_by = models.CharField(max_length=200, blank=True, default="")
     released_at = models.DateTimeField(null=True, blank=True)
     release_reason = models.CharField(max_length=LONGEST_REASON, blank=True, default="")
-    # Nothing is free before this moment, so that a release can be answered by another hold.
+    # Data stays held until this moment, so that another hold can follow a release.
     ends_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering: ClassVar = ["-placed_at", "-pk"]
-        verbose_name = "legal hold"
+        verbose_name = gettext_lazy("legal hold")
+        verbose_name_plural = gettext_lazy("legal holds")
         constraints: ClassVar = [
-            # A group or a person may be gone long after the release.
+            # A group or a person may be removed long after the release.
             models.CheckConstraint(
                 condition=Q(level="instance", group=None, user=None, chat_id=None)
                 | Q(level="group", user=None, chat_id=None)
@@ -74,7 +76,7 @@ class LegalHold(Stored):
 
     @property
     def target(self) -> str:
-        """What is held, in words."""
+        """The target in words."""
         if self.level == PolicyAssignment.Level.INSTANCE:
             return "everything"
         if self.level == PolicyAssignment.Level.CHAT:

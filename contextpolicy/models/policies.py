@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
@@ -23,23 +24,23 @@ class ContextPolicy(Stored):
 
     class Meta:
         ordering: ClassVar = ["name"]
-        verbose_name = "policy"
-        verbose_name_plural = "policies"
+        verbose_name = gettext_lazy("policy")
+        verbose_name_plural = gettext_lazy("policies")
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def newest(self) -> "PolicyVersion | None":
-        """The version with the highest number: a draft, or the one in force."""
+        """The version with the highest number: a draft, or the active one."""
         return self.versions.order_by("-number").first()
 
 
 class PolicyVersion(Stored):
-    """One immutable set of values. A field that is not set leaves its value to other policies.
+    """One immutable set of values. An unset field leaves its value to other policies.
 
-    `values` holds only the fields that are set, by the names of `engine.policy.PolicyValues`;
-    `locks` names the fields that no nearer level may override.
+    `values` has only the fields that are set, by the names of `engine.policy.PolicyValues`. `locks`
+    names the fields that no nearer level may override.
     """
 
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="versions")
@@ -49,7 +50,7 @@ class PolicyVersion(Stored):
     note = models.CharField(max_length=500, blank=True, default="")
     created_by_id = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
-    # When it first came into force; a draft never did.
+    # When it was first published; empty for a draft.
     activated_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -64,7 +65,7 @@ class PolicyVersion(Stored):
 
     @property
     def state(self) -> str:
-        """The version's state: `draft`, `active`, or `retired` when another one took its place."""
+        """The version's state: `draft`, `active`, or `retired` after another one replaced it."""
         if self.policy.current_id == self.pk:
             return "active"
         return "draft" if self.activated_at is None else "retired"
@@ -73,16 +74,21 @@ class PolicyVersion(Stored):
 class PolicyAssignment(Stored):
     """An assignment of a policy: to everyone, to a group, to a person, or to one chat.
 
-    The chat is a plain id: this package knows nothing of chats.
+    The chat is a plain id, because this package does not depend on chats.
     """
 
     class Level(models.TextChoices):
-        INSTANCE = "instance", "Everyone"
-        GROUP = "group", "A group"
-        USER = "user", "A person"
-        CHAT = "chat", "One chat"
+        INSTANCE = "instance", gettext_lazy("Everyone")
+        GROUP = "group", gettext_lazy("A group")
+        USER = "user", gettext_lazy("A person")
+        CHAT = "chat", gettext_lazy("One chat")
 
-    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="assignments")
+    policy = models.ForeignKey(
+        ContextPolicy,
+        on_delete=models.PROTECT,
+        related_name="assignments",
+        verbose_name=gettext_lazy("policy"),
+    )
     level = models.CharField(max_length=10, choices=Level.choices)
     group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE)
     user = models.ForeignKey(
@@ -91,6 +97,8 @@ class PolicyAssignment(Stored):
     chat_id = models.UUIDField(null=True, blank=True, db_index=True)
 
     class Meta:
+        verbose_name = gettext_lazy("policy assignment")
+        verbose_name_plural = gettext_lazy("policy assignments")
         ordering: ClassVar = ["level", "pk"]
         constraints: ClassVar = [
             models.CheckConstraint(
@@ -119,7 +127,7 @@ class PolicyAssignment(Stored):
 
 
 class EffectivePolicy(Stored):
-    """The values that held in some place, and where each came from. Immutable, by content.
+    """The effective values for a target, and the source of each. Immutable, keyed by content.
 
     `sources` maps each field to [level, policy slug, version, locked].
     """
@@ -128,11 +136,12 @@ class EffectivePolicy(Stored):
     values = models.JSONField()
     sources = models.JSONField()
     adjusted = models.JSONField(default=list)
-    # The name of the nearest policy, as people see it beside the title.
+    # The name of the nearest policy, shown next to the title.
     label = models.CharField(max_length=250, blank=True, default="")
 
     class Meta:
-        verbose_name_plural = "effective policies"
+        verbose_name = gettext_lazy("effective policy")
+        verbose_name_plural = gettext_lazy("effective policies")
 
     def __str__(self) -> str:
         return self.label or self.digest[:12]

@@ -1,44 +1,45 @@
-"""Jobs that count how many chats a policy as it is written would change."""
+"""Jobs that count how many chats an edited policy would change."""
 
 import uuid
 from typing import ClassVar
 
 from django.contrib.auth.models import Group
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 from contextpolicy.models.policies import ContextPolicy
 
 
 class BlastRadius(Stored):
-    """One count: of this content of a policy, over the version that was in force when it began.
+    """One count: of this content of a policy, against the version that was active when it began.
 
-    It goes through the chats in use by their ids and keeps its place. Whoever works on it holds its
-    lease; its place and its counts change in one statement, so that no chat counts twice and none
-    is left out when a worker is killed. No words of a chat are in it.
+    It visits the active chats by id and stores its position. The worker holds its lease. Position
+    and counts change in one statement, so a killed worker counts no chat twice and skips none. It
+    stores no text of a chat.
     """
 
     class State(models.TextChoices):
-        COUNTING = "counting", "Counting"
-        STOPPED = "stopped", "Stopped"
-        FINISHED = "finished", "Finished"
-        VOID = "void", "Void"
+        COUNTING = "counting", gettext_lazy("Counting")
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        FINISHED = "finished", gettext_lazy("Finished")
+        VOID = "void", gettext_lazy("Void")
 
     class Place(models.TextChoices):
-        INSTANCE = "instance", "Everyone"
-        ASSIGNED = "assigned", "Where it is assigned"
+        INSTANCE = "instance", gettext_lazy("Everyone")
+        ASSIGNED = "assigned", gettext_lazy("Where it is assigned")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="radii")
     values = models.JSONField(default=dict)
     locks = models.JSONField(default=list)
-    # SHA-256 of values and locks: what a version has to be, so that this count is of it.
+    # SHA-256 of values and locks; the count applies to a version with the same digest.
     digest = models.CharField(max_length=64)
-    # The number of the version in force; 0: none.
+    # The number of the active version; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(max_length=10, choices=Place.choices)
-    # Of a count for an assignment to a group: the chats of its members are counted, as if it were
-    # assigned to the group in place of what the group has.
+    # Only for an assignment to a group: the chats of its members are counted, as if the policy
+    # replaced the group's current one.
     group = models.ForeignKey(
         Group, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
     )
@@ -48,28 +49,28 @@ class BlastRadius(Stored):
     finished_at = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
-    # The last chat that is counted.
+    # The last chat that was counted.
     cursor = models.UUIDField(null=True, blank=True)
-    # Chats in use when it began; those that are gone meanwhile are not judged.
+    # Active chats when it began; chats removed since are not counted.
     in_use = models.PositiveBigIntegerField(default=0)
     judged = models.PositiveBigIntegerField(default=0)
     changed = models.PositiveBigIntegerField(default=0)
     would_refuse = models.PositiveBigIntegerField(default=0)
-    # Chats that could not be judged, because of a fault that the log tells of.
+    # Chats that could not be counted because of an error, which is logged.
     failed = models.PositiveBigIntegerField(default=0)
-    # What a random sample said before: empty until it was taken.
+    # The result of a random sample; empty until it was taken.
     sampled = models.PositiveIntegerField(null=True, blank=True)
     sampled_changed = models.PositiveIntegerField(default=0)
     sampled_refuse = models.PositiveIntegerField(default=0)
     low = models.FloatField(null=True, blank=True)
     high = models.FloatField(null=True, blank=True)
-    # The chats that change most: ids and numbers.
+    # The chats with the largest change: ids and numbers.
     worst = models.JSONField(default=list)
 
     class Meta:
         ordering: ClassVar = ["-started_at"]
-        verbose_name = "blast radius"
-        verbose_name_plural = "blast radii"
+        verbose_name = gettext_lazy("blast radius")
+        verbose_name_plural = gettext_lazy("blast radii")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["policy"],

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
@@ -10,15 +11,21 @@ LONGEST_SKILL = 10_000
 
 
 class Skill(Stored):
-    """A text about how to do something. Policies name it; it stands in their system text."""
+    """Instructions for a task. Policies refer to them and include them in their system text."""
 
     slug = models.SlugField(max_length=60, unique=True)
     name = models.CharField(max_length=100)
-    text = models.TextField(help_text=f"At most {LONGEST_SKILL:,} characters. Write no secrets.")
-    enabled = models.BooleanField(default=True, help_text="Off: no prompt has it.")
+    text = models.TextField(
+        help_text=f"At most {LONGEST_SKILL:,} characters. Do not include secrets."
+    )
+    enabled = models.BooleanField(
+        default=True, help_text=gettext_lazy("If off, no prompt includes it.")
+    )
     updated_at = models.DateTimeField(editable=False)
 
     class Meta:
+        verbose_name = gettext_lazy("skill")
+        verbose_name_plural = gettext_lazy("skills")
         ordering: ClassVar = ["slug"]
 
     def __str__(self) -> str:

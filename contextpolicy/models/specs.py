@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.costs import Prices
@@ -10,31 +11,39 @@ from contextpolicy.models.base import Stored
 
 
 class Thinking(models.TextChoices):
-    """The ways of asking a model to think before it replies; a number is tokens."""
+    """The ways to make a model think before it replies; numbers are tokens."""
 
-    OWN = "", "As the model does by itself"
-    ADAPTIVE = "adaptive", "As much as the model finds fit"
-    LITTLE = "1024", "Up to 1,024 tokens"
-    SOME = "4096", "Up to 4,096 tokens"
-    MUCH = "16384", "Up to 16,384 tokens"
+    OWN = "", gettext_lazy("Default of the model")
+    ADAPTIVE = "adaptive", gettext_lazy("Chosen by the model")
+    LITTLE = "1024", gettext_lazy("Up to 1,024 tokens")
+    SOME = "4096", gettext_lazy("Up to 4,096 tokens")
+    MUCH = "16384", gettext_lazy("Up to 16,384 tokens")
 
 
 class ModelSpec(Stored):
-    """One model at one provider: its limits, its price, and what experience taught about it.
+    """One model of one provider: its limits, its price, and values learned from its usage.
 
-    The provider is named by slug, because accounts live above this package.
+    The provider is referenced by slug, because accounts belong to a higher layer.
     """
 
     slug = models.SlugField(max_length=120, unique=True)
     provider = models.SlugField(max_length=60)
-    name = models.CharField(max_length=200, help_text="The name the provider's API expects.")
+    name = models.CharField(
+        max_length=200, help_text=gettext_lazy("The name the provider's API expects.")
+    )
     label = models.CharField(max_length=200, blank=True, default="")
     context_window = models.PositiveIntegerField(
-        null=True, blank=True, help_text="In tokens. Empty: unknown, the policy's budget rules."
+        null=True,
+        blank=True,
+        help_text=gettext_lazy("In tokens. Empty: only the policy's budget applies."),
     )
     max_output = models.PositiveIntegerField(null=True, blank=True)
     input_price = models.DecimalField(
-        max_digits=12, decimal_places=6, null=True, blank=True, help_text="Per million tokens."
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        help_text=gettext_lazy("Per million tokens."),
     )
     output_price = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
     cached_price = models.DecimalField(
@@ -43,8 +52,9 @@ class ModelSpec(Stored):
         decimal_places=6,
         null=True,
         blank=True,
-        help_text="Of input that the provider read from its cache. Empty: what such calls cost is "
-        "not known.",
+        help_text=gettext_lazy(
+            "Price of input that the provider read from its cache. Empty: unknown."
+        ),
     )
     written_price = models.DecimalField(
         "Price of input written to the cache",
@@ -52,49 +62,67 @@ class ModelSpec(Stored):
         decimal_places=6,
         null=True,
         blank=True,
-        help_text="Only where the provider tells what it wrote. Empty: what such calls cost is not "
-        "known.",
+        help_text=(
+            gettext_lazy(
+                "Price of input written to the cache, for providers that report it. Empty: unknown."
+            )
+        ),
     )
     currency = models.CharField(
-        max_length=8, blank=True, default="", db_default="", help_text="Of these prices, as “USD”."
+        max_length=8,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=(gettext_lazy("Currency of these prices, such as “USD”.")),
     )
     supports_tools = models.BooleanField(default=True)
     strict_roles = models.BooleanField(
         default=False,
-        help_text="The server refuses messages whose roles do not alternate, beginning with the "
-        "user's: neighbours of one role are sent as one message.",
+        help_text=gettext_lazy(
+            "The server requires alternating roles that begin with the user. Consecutive "
+            "messages of one role are sent as one message."
+        ),
     )
     cannot_stream = models.BooleanField(
         default=False,
-        help_text="The server sends its reply in one piece: it is asked without streaming, and "
-        "pages and programs are shown the reply when it is whole.",
+        help_text=gettext_lazy(
+            "The server does not support streaming. Replies appear when they are complete."
+        ),
     )
     embeds = models.BooleanField(
-        "Makes embeddings",
+        "Provides embeddings",
         default=False,
         db_default=False,
-        help_text="Programs may ask it for embeddings at /v1/embeddings, whether or not it is "
-        "switched on for chats.",
+        help_text=gettext_lazy(
+            "API clients can request embeddings at /v1/embeddings, even if the model is "
+            "disabled for chats."
+        ),
     )
     thinking = models.CharField(
         max_length=10,
         choices=Thinking.choices,
         default=Thinking.OWN,
         blank=True,
-        help_text="Only for models with Anthropic’s interface: how much it thinks before it "
-        "replies. Thoughts count as part of the reply’s tokens.",
+        help_text=gettext_lazy(
+            "Maximum thinking before a reply, for models with Anthropic’s API. Thinking "
+            "counts as tokens of the reply."
+        ),
     )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
-    # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.
+    # Provider tokens ÷ our estimate, learned from usage; 1.0 until the first usage.
     calibration = models.FloatField(default=1.0, editable=False)
-    # The same for prompts nearly all in one script, by its name in `engine.scripts`.
+    # The same, for prompts that are nearly all in one script, by its name in `engine.scripts`.
     calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
-    # A smaller window that an overflow error taught us.
+    # The same by script. A script without a count was learned before counts were stored.
+    calibration_samples_by_script = models.JSONField(default=dict, db_default={}, editable=False)
+    # A smaller window, learned from an overflow error.
     learned_window = models.PositiveIntegerField(null=True, blank=True, editable=False)
 
     class Meta:
+        verbose_name = gettext_lazy("model spec")
+        verbose_name_plural = gettext_lazy("model specs")
         ordering: ClassVar = ["provider", "name"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["provider", "name"], name="model_once_per_provider"),
@@ -114,12 +142,17 @@ class ModelSpec(Stored):
 
     @property
     def factors(self) -> Factors:
-        """The factors learned of the model's count."""
-        return Factors(self.calibration, self.calibration_by_script)
+        """The calibration factors of the model."""
+        return Factors(
+            self.calibration,
+            self.calibration_by_script,
+            self.calibration_samples,
+            self.calibration_samples_by_script,
+        )
 
     @property
     def prices(self) -> Prices:
-        """The prices as the engine takes them."""
+        """The prices in the engine's type."""
         return Prices(
             input=self.input_price,
             output=self.output_price,
@@ -130,6 +163,6 @@ class ModelSpec(Stored):
 
     @property
     def window(self) -> int | None:
-        """The smallest limit known, in tokens; None when nothing is known."""
+        """The smallest known limit, in tokens; None if none is known."""
         known = [size for size in (self.context_window, self.learned_window) if size]
         return min(known) if known else None

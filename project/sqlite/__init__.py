@@ -1,1 +1,1 @@
-"""The embedded database as Django's `ENGINE`."""
+"""The embedded database backend, for Django's `ENGINE`."""

@@ -1,9 +1,9 @@
-"""Makes SQLite's transactions queue: one at a time in a process, and the next begins at once.
+"""Queues SQLite transactions: one at a time per process, and the next one starts at once.
 
-SQLite takes one writer. A thread that finds it locked sleeps and looks again, less and less often,
-up to ten times a second: a crowd of threads leaves the database idle most of the time, and some
-wait for seconds while others pass them. So threads of this process wait for each other here, and
-the one whose turn it is looks every millisecond whether another process is done.
+SQLite allows one writer. A thread that finds the database locked sleeps and retries with growing
+pauses, at most ten times a second. With many threads the database is idle most of the time, and
+some threads wait for seconds while others overtake them. Here threads of one process wait for each
+other, and the next one polls every millisecond whether another process is done.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
 LOOK_AGAIN = 0.001
-# By database: only threads that write the same one wait for each other.
+# By database: only threads that write to the same one wait for each other.
 _turns: dict[str, threading.Lock] = {}
 
 
@@ -23,28 +23,32 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """One thread's connection."""
 
     has_turn = False
+    # Seconds to wait for other writers; None: the timeout of the settings
+    # (`databases.write_if_possible`).
+    hurry: float | None = None
 
     @property
     def turn(self) -> threading.Lock:
-        """The lock of the thread of this process that has a transaction open."""
+        """The lock of this process for an open transaction."""
         return _turns.setdefault(str(self.settings_dict["NAME"]), threading.Lock())
 
     def _start_transaction_under_autocommit(self) -> None:
         """Begin when it is this thread's turn. Raises OperationalError after the usual timeout."""
-        patience = float(self.settings_dict["OPTIONS"].get("timeout", 5.0))
+        usual = float(self.settings_dict["OPTIONS"].get("timeout", 5.0))
+        patience = usual if self.hurry is None else self.hurry
         give_up = time.monotonic() + patience
         if not self.turn.acquire(timeout=patience):
             raise OperationalError("database is locked")
         self.has_turn = True
         try:
             with self.wrap_database_errors:
-                self._begin(self.connection, give_up=give_up, patience=patience)
+                self._begin(self.connection, give_up=give_up, patience=usual)
         except BaseException:
             self._pass_on()
             raise
 
     def _begin(self, connection: Any, *, give_up: float, patience: float) -> None:
-        """Begin the transaction itself, as soon as no other process writes."""
+        """Begin the transaction as soon as no other process writes."""
         begin = f"BEGIN {self.settings_dict['OPTIONS'].get('transaction_mode', '')}"
         connection.execute("PRAGMA busy_timeout = 0")
         try:
@@ -58,7 +62,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                         raise
                 time.sleep(LOOK_AGAIN)
         finally:
-            # Statements outside a transaction wait as SQLite does.
+            # Statements outside a transaction wait with SQLite's own timeout.
             connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
 
     def _pass_on(self) -> None:

@@ -1,15 +1,15 @@
-// What can be done with a message: one bar for the page. It stands under the message that has the
-// pointer or the focus, else under the newest one. Tab stops once in it; arrow keys go on.
+// The actions of a message: one action bar per page. It moves under the message with the pointer or
+// focus, otherwise under the newest one. It has one tab stop; arrow keys move inside it.
 
 import { find } from "./page.js";
 
 const pattern = find("#acts-pattern");
-// The ids in the pattern, which stand for those of the message.
+// Placeholder IDs in the template of the bar.
 const anyMessage = "00000000-0000-0000-0000-000000000000";
 const anyTurn = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 const inToolbar = "a[href], button:not(:disabled), summary";
 let bar;
-// The message that was acted on, while the answer comes: it may be another element after it.
+// The message whose action is pending. Its element may be replaced by the response.
 let acted = "";
 
 const messageOf = (part) => part?.closest?.("article.msg[data-acts]");
@@ -34,7 +34,7 @@ function drawn(message) {
   return made;
 }
 
-// Puts the bar under a message.
+// Moves the bar under a message.
 export function offer(message) {
   const link = message && find(".msg__more", message);
   if (!link || message.contains(bar)) return;
@@ -55,7 +55,7 @@ function settle() {
     newest(),
   ];
   offer(wanted.find((message) => message && find(".msg__more", message)));
-  // What else comes with the answer is done before.
+  // Runs after the other handlers of the response.
   setTimeout(() => (acted = ""));
 }
 
@@ -75,14 +75,14 @@ if (pattern) {
     if (!bar?.contains(target)) return;
     const { id } = messageOf(bar);
     const remember = () => {
-      // Who has gone on to another message has the bar there.
+      // The user moved on to another message, so the bar stays there.
       if (messageOf(bar)?.id === id) acted = id;
     };
     target.addEventListener("htmx:beforeOnLoad", remember, { once: true });
   });
   document.addEventListener("htmx:afterSettle", settle);
   document.addEventListener("pointerover", (event) => {
-    // A finger has no place of its own: it taps the dots.
+    // Touch has no hover: users tap the menu button.
     if (event.pointerType === "touch" || isUsed()) return;
     const message = messageOf(event.target);
     if (message) offer(message);
@@ -103,7 +103,7 @@ if (pattern) {
     const menu = find(".menu", bar);
     if (menu) menu.open = true;
     (menu ? find("summary", menu) : actionsOf(bar)[0])?.focus();
-    // Else it would count as a click beside the menu, which closes it.
+    // Otherwise it would count as a click outside the menu, which closes it.
     event.stopImmediatePropagation();
   });
 }

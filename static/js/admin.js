@@ -1,4 +1,4 @@
-// In the administration, too, the text of a form that could not be sent stays in it.
+// In the administration, too, a form keeps its text if it could not be sent.
 
 import "./failures.js";
 import "./forms.js";

@@ -1,4 +1,4 @@
-// The niceties of the pages. Everything works without them: links and forms do the work, and htmx
+// Progressive enhancement: everything works without scripts. Links and forms do the work, and htmx
 // swaps the same parts in place. Nothing here reads or writes HTML.
 
 import "./browser.js";
@@ -9,6 +9,7 @@ import "./forms.js";
 import "./drafts.js";
 import "./mentions.js";
 import "./composer.js";
+import "./pasting.js";
 import "./warm_ups.js";
 import "./sending.js";
 import "./scrolling.js";
@@ -18,5 +19,6 @@ import "./typed.js";
 import "./originals.js";
 import "./copying.js";
 import "./acts.js";
+import "./printing.js";
 import "./shortcuts.js";
 import "./palette.js";

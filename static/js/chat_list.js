@@ -1,19 +1,19 @@
-// The chat list follows what happens in other tabs and in chats that no tab shows: which chats there
-// are, their titles and order, and what is unread.
+// Keeps the chat list up to date with other tabs and other chats: which chats exist, their titles,
+// order and unread state.
 
 import { find } from "./page.js";
 
-// Several changes in a row are one look.
+// Debounce: several changes in a row cause one request.
 const patience = 300;
 const list = find("#chat-list");
-// A folder brings its own chats each time it is opened.
+// A folder loads its chats each time it is opened.
 const itemsIn = (place) => [...place.querySelectorAll("li[id]")].filter((item) => !item.closest(".navfolder"));
-// The first page as it came last, and its chats; all others stay below it.
+// The first page as last loaded, and its chats. All other chats stay below it.
 let shown = "";
 let drawn = new Set(list ? itemsIn(list).map(({ id }) => id) : []);
 let isWanted = false;
 let waiting;
-// What the person loaded below the first page, the folders they opened, and where the focus was.
+// Further pages, open folders and the focus, to restore after an update.
 let more = [];
 let folders = [];
 let focused = {};
@@ -28,9 +28,9 @@ function look() {
   window.htmx.trigger(list, "listed");
 }
 
-// What stays below the first page that has come, which has these chats: what the person loaded, with
-// the link to more, and what the page pushed out. What stood above its last chat and is not on it is
-// gone; but one that was pinned may lie anywhere now, and then the list begins again.
+// Returns what stays below the new first page: further pages, their "more" link, and chats pushed
+// off the first page. Chats that were above its last chat and are missing now were removed. A chat
+// that was pinned before can be anywhere, so then the list starts again.
 function loaded(ids) {
   const items = itemsIn(list);
   const end = [...ids].at(-1);
@@ -44,7 +44,7 @@ function loaded(ids) {
   return [...list.children].filter((part) => part.id === "more-chats" || itemsIn(part).length);
 }
 
-// Puts a part below the first page; a day that goes on stays under one heading.
+// Appends a part below the first page and merges a day that continues.
 function append(part) {
   const heading = find("h2", part);
   const isSame = ({ textContent }) => textContent === heading?.textContent;
@@ -56,7 +56,7 @@ function append(part) {
   part.setAttribute("aria-labelledby", heading.id);
 }
 
-// Where the focus is in the list. Of what comes anew, the part with the same id gets it back.
+// The focused element of the list. After an update, the element with the same ID is focused.
 function focusIn() {
   const place = document.activeElement;
   return { place, id: place.closest("#chat-list [id]")?.id };
@@ -68,7 +68,7 @@ function refocus({ place, id }) {
   again?.focus({ preventScroll: true });
 }
 
-// Opens a folder again with the chats that it showed; opened, it asks for them anew.
+// Reopens a folder with its previous chats; opening it reloads them.
 function reopen(old) {
   const folder = find(`#${old.id}`, list);
   if (!folder || folder.open) return;

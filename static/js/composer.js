@@ -1,9 +1,9 @@
-// The message box: its height, how much is in it, and how it is sent.
+// The message box: height, character count and sending.
 
 import { keep, restore } from "./drafts.js";
 import { box, find, isComposing, isTouch } from "./page.js";
 
-// How many characters an area has, beside it; too many are marked.
+// Shows the number of characters of a text area; marks it if over the limit.
 function count(area, place) {
   const length = [...area.value].length;
   find("[data-count]", place).textContent = length.toLocaleString("en");
@@ -24,7 +24,7 @@ const countBeside = (area) => count(area, find(`#${area.dataset.counted}`));
 
 restore();
 measure();
-// What was typed before this was loaded, or kept by the browser over a reload.
+// Text typed before this script loaded, or restored by the browser on reload.
 addEventListener("pageshow", () => document.querySelectorAll("[data-counted]").forEach(countBeside));
 document.addEventListener("htmx:afterSettle", measure);
 document.addEventListener("input", (event) => {
@@ -34,7 +34,7 @@ document.addEventListener("input", (event) => {
   } else if (event.target.dataset?.counted) countBeside(event.target);
 });
 
-// Enter sends what is said to the model; with Ctrl it sends from any box of several lines.
+// Enter sends a message; Ctrl+Enter sends from any multi-line box.
 document.addEventListener("keydown", (event) => {
   const area = event.target;
   if (event.key !== "Enter" || isComposing(event) || event.shiftKey || event.altKey) return;

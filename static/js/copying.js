@@ -1,9 +1,10 @@
-// Copying a message as it was written, or a block of code.
+// Copies the source text of a message, or a code block.
 
 import { find, say } from "./page.js";
+import { gettext } from "./translation.js";
 
-// Without TLS there is no clipboard to write to, and a browser may refuse it; the old command
-// copies a selection.
+// Without TLS there is no clipboard API, and a browser may refuse it. The old command copies a
+// selection instead.
 function copyBySelection(text) {
   const here = document.activeElement;
   const area = document.createElement("textarea");
@@ -16,7 +17,8 @@ function copyBySelection(text) {
   here?.focus({ preventScroll: true });
 }
 
-// The words may still be on their way: a browser lets a page write only just after the click.
+// Pass a promise: the text may still be loading, and browsers allow writing only right after the
+// click.
 async function copy(words) {
   try {
     const blob = words.then((text) => new Blob([text], { type: "text/plain" }));
@@ -32,9 +34,9 @@ async function sourceAt(address) {
   return answer.text();
 }
 
-// Beside a picture the word stands for a moment only.
-function tell(button, word) {
-  say(`${word}.`);
+// Next to an icon, the confirmation shows only briefly.
+function tell(button, word, sentence) {
+  say(sentence);
   const label = find("[data-said]", button) ?? document.createElement("span");
   label.dataset.said = "";
   label.textContent = word;
@@ -53,14 +55,23 @@ document.addEventListener("click", async ({ target }) => {
       : Promise.resolve(find("code", button.closest("figure")).textContent);
     await copy(words);
   } catch {
-    tell(button, "Not copied");
+    tell(button, gettext("Not copied"), gettext("Not copied."));
     return;
   }
   if (source) {
-    tell(button, "Copied");
+    tell(button, gettext("Copied"), gettext("Copied."));
     return;
   }
-  say("Copied.");
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = "Copy"), 1500);
+  say(gettext("Copied."));
+  button.textContent = gettext("Copied");
+  setTimeout(() => (button.textContent = gettext("Copy")), 1500);
 });
+
+// Rendered code is stored once for all languages, with English buttons.
+function nameButtons(part) {
+  if (document.documentElement.lang === "en") return;
+  for (const button of part.querySelectorAll(".code__copy")) button.textContent = gettext("Copy");
+}
+
+document.addEventListener("DOMContentLoaded", () => nameButtons(document));
+document.addEventListener("htmx:load", ({ detail }) => nameButtons(detail.elt));

@@ -1,5 +1,4 @@
-// What is in a message box and not sent yet: kept for each chat, in this browser, until its person
-// signs out.
+// Drafts: unsent text of each chat's message box, kept in this browser until sign-out.
 
 import { box, find } from "./page.js";
 
@@ -13,14 +12,14 @@ function forget(isForgotten) {
   }
 }
 
-// A chat that does not exist yet has a draft too, under the address of the page for new ones.
+// The new-chat page has a draft too, stored under its address.
 const keyOf = (form) => mine + new URL(form.action).pathname;
 
-// What is on its way: a page that is left meanwhile does not hear whether it arrived.
+// Text being sent: a page that is left during sending does not learn whether it arrived.
 const sentFrom = (form) => `${keyOf(form)}#sent`;
 const own = () => [...document.querySelectorAll("#thread .msg--user[id]")];
 
-// Adler-32, as the server writes it beside each message: what stands there is drawn, not as typed.
+// Adler-32 as computed by the server for each message, because the page has only rendered text.
 function checksum(text) {
   let [a, b] = [1, 0];
   for (const byte of new TextEncoder().encode(text.trim())) {
@@ -43,7 +42,7 @@ export function send() {
   localStorage.setItem(sentFrom(box().form), JSON.stringify(mark));
 }
 
-// Whether words that were on their way stand in the thread, behind what stood there when they were sent.
+// Returns true if sent text appears in the thread after the messages present at sending.
 function arrived(words) {
   const { text, behind } = JSON.parse(localStorage.getItem(sentFrom(box().form)) ?? "{}");
   if (!words || words !== text) return false;
@@ -53,7 +52,7 @@ function arrived(words) {
 }
 
 export function restore() {
-  // What the server sent back is newer.
+  // Text returned by the server is newer.
   if (!person || !box() || box().value) return;
   const draft = localStorage.getItem(keyOf(box().form)) ?? "";
   if (arrived(draft)) drop(box().form);
@@ -65,7 +64,7 @@ export function drop(form) {
   localStorage.removeItem(sentFrom(form));
 }
 
-// It came after the page was drawn.
+// The message arrived after the page was rendered.
 document.addEventListener("htmx:afterSettle", () => {
   const area = box();
   if (!person || !area || !arrived(area.value)) return;
@@ -74,7 +73,7 @@ document.addEventListener("htmx:afterSettle", () => {
 });
 
 if (person) forget((key) => !key.startsWith(mine));
-// Who comes to a page that asks for a sign-in has not signed out.
+// A page that asks for a new sign-in does not mean that the user signed out.
 if (find("[data-signed-out]")) forget(() => true);
 document.addEventListener("submit", (event) => {
   if (new URL(event.target.action).pathname.endsWith("/logout/")) forget(() => true);

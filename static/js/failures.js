@@ -2,33 +2,36 @@
 // repeats the request. Background requests are retried until they succeed.
 
 import { find } from "./page.js";
+import { fill, gettext } from "./translation.js";
 
 const sentences = {
-  401: "You are signed out. Sign in in another tab, then try again.",
-  403: "The server refused this request. Try again, or reload the page.",
-  404: "This no longer exists, or you no longer have access to it.",
-  408: "The server did not answer in time. Try again.",
-  413: "This is larger than the server accepts. Shorten it, then try again.",
-  429: "Too many requests. Wait a moment, then try again.",
+  401: gettext("You are signed out. Sign in in another tab, then try again."),
+  403: gettext("The server refused this request. Try again, or reload the page."),
+  404: gettext("This no longer exists, or you no longer have access to it."),
+  408: gettext("The server did not answer in time. Try again."),
+  413: gettext("This is larger than the server accepts. Shorten it, then try again."),
+  429: gettext("Too many requests. Wait a moment, then try again."),
 };
-const unreachable = "The server could not be reached. Check your connection, then try again.";
-const late = "The server did not answer in time. Check whether it was done, then try again.";
-const signIn = "The server answered with another page. You may have to sign in in another tab, then try again.";
-const stale = "You signed in again since this page was opened. Try again.";
+export const unreachable = gettext("The server could not be reached. Check your connection, then try again.");
+export const late = gettext("The server did not answer in time. Check whether it was done, then try again.");
+export const signIn = gettext(
+  "The server answered with another page. You may have to sign in in another tab, then try again.",
+);
+const stale = gettext("You signed in again since this page was opened. Try again.");
 
 // Milliseconds.
 const firstRetry = 1000;
 const longestRetry = 8000;
 const tellAfter = 10_000;
 
-// The page of an answer, as inert as htmx reads one: its scripts never run.
+// Parses a response as inert HTML, like htmx: its scripts never run.
 export function parse(text) {
   return new DOMParser().parseFromString(text, "text/html");
 }
 
 const isPage = (text) => /^\s*(<!doctype|<html)/i.test(text);
 
-// The sentence for a response that is an error; our own error pages bring theirs.
+// Returns the message for an error response. Error pages of the product contain their own.
 export function sentenceFor(status, text, headers) {
   const page = text && isPage(text) ? parse(text) : null;
   if (status === 403 && page && find("[data-stale]", page)) {
@@ -38,11 +41,13 @@ export function sentenceFor(status, text, headers) {
   const own = page && headers("X-Request-ID") && find(".notice__title", page)?.textContent.trim();
   if (own) return own.replaceAll(/\s+/g, " ");
   if (sentences[status]) return sentences[status];
-  if (status >= 500) return `The server is not available (status ${status}). Try again in a moment.`;
-  return `The server refused this request (status ${status}). Try again, or reload the page.`;
+  const words = status >= 500
+    ? gettext("The server is not available (status {status}). Try again in a moment.")
+    : gettext("The server refused this request (status {status}). Try again, or reload the page.");
+  return fill(words, { status });
 }
 
-// A sign-in in another tab replaces the token that forms carry.
+// A sign-in in another tab replaces the CSRF token of forms.
 function takeToken() {
   const [, token] = document.cookie.match(/(?:^|; )(?:__Host-csrf|csrftoken)=([^;]+)/) ?? [];
   if (!token) return;
@@ -52,7 +57,7 @@ function takeToken() {
   }
 }
 
-// A failure is told by htmx's own events.
+// htmx reports failures by its own events.
 function ask({ verb, path }, control) {
   return window.htmx.ajax(verb, path, { source: control })?.catch(() => {});
 }
@@ -64,7 +69,7 @@ export function clearFailure(key) {
   notes.delete(key);
 }
 
-// Where the sentence goes: with the text, else beside the control.
+// Place of the message: near the text, otherwise beside the control.
 function put(note, control) {
   const box = find("#composer-box", control);
   const panel = control.closest(".menu__panel, .meter__panel, dialog, fieldset");
@@ -87,7 +92,7 @@ export function showFailure({ key, control, sentence, status, again }) {
   words.textContent = sentence;
   button.type = "button";
   button.className = "btn btn--s button";
-  button.textContent = "Try again";
+  button.textContent = gettext("Try again");
   button.addEventListener("click", () => {
     clearFailure(key);
     again();
@@ -97,7 +102,7 @@ export function showFailure({ key, control, sentence, status, again }) {
     const link = document.createElement("a");
     link.href = `/login/?${new URLSearchParams({ next: location.pathname })}`;
     link.target = "_blank";
-    link.textContent = "Sign in";
+    link.textContent = gettext("Sign in");
     link.className = "btn btn--s button";
     button.before(link);
   }
@@ -105,7 +110,7 @@ export function showFailure({ key, control, sentence, status, again }) {
   put(note, control);
 }
 
-// The key of a request: what is asked, of whom.
+// Key of a request: method and address.
 const keyOf = ({ verb, path }) => `${verb} ${path}`;
 
 function repeat(control, config) {
@@ -114,7 +119,7 @@ function repeat(control, config) {
   else control.requestSubmit(submitter?.isConnected ? submitter : null);
 }
 
-// Requests that the page sends by itself.
+// Requests the page sends without a user action.
 
 const waiting = new WeakMap();
 let failingSince = 0;
@@ -138,8 +143,8 @@ function tell(status, isFinal) {
   note.className = "failure";
   note.dataset.background = "";
   note.textContent = isFinal
-    ? sentences[status] ?? "This page is out of date. Reload it."
-    : "This page is not up to date: the server cannot be reached. Trying again …";
+    ? sentences[status] ?? gettext("This page is out of date. Reload it.")
+    : gettext("This page is not up to date: the server cannot be reached. Trying again …");
   place.replaceChildren(note);
 }
 
@@ -164,6 +169,24 @@ function fail(event, sentence, status = 0) {
   });
 }
 
+// htmx logs each failed request twice: as "afterRequest", then by its cause. It reads the text from
+// `error` after it has called its logger. The page already reports a lost connection, and a control
+// with "replace" aborts its older request on purpose: neither is an error of the page. Every other
+// cause stays in the console.
+const isReplaced = (control) => control.getAttribute?.("hx-sync")?.endsWith(":replace");
+const isHandled = {
+  "htmx:afterRequest": () => true,
+  "htmx:sendError": () => true,
+  "htmx:sendAbort": isReplaced,
+};
+// Admin pages load htmx after this file, or not at all.
+document.addEventListener("DOMContentLoaded", () => {
+  if (!window.htmx) return;
+  window.htmx.logger = (control, name, detail) => {
+    if (detail.error && isHandled[name]?.(control)) delete detail.error;
+  };
+});
+
 const otherPages = new WeakSet();
 
 document.addEventListener("htmx:responseError", (event) => {
@@ -175,7 +198,7 @@ document.addEventListener("htmx:responseError", (event) => {
 document.addEventListener("htmx:sendError", (event) => fail(event, unreachable));
 document.addEventListener("htmx:timeout", (event) => fail(event, late));
 
-// A proxy's sign-in page comes as a success. It is a whole page where a part of one was asked for.
+// A proxy's sign-in page arrives with a success status: a whole page instead of a partial.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { detail } = event;
   const { xhr, isError } = detail;

@@ -1,12 +1,12 @@
-// Forms that load a page. They are sent in the background, so that the page with the typed text stays
-// until the server has answered: a redirect is followed, a page with the form's errors replaces this
-// one, and after any other error the text is still there.
+// Sends page forms in the background, so that the typed text stays until the server has responded.
+// A redirect is followed, a page with form errors replaces this one, and after any other error the
+// text is still there.
 
-import { clearFailure, parse, sentenceFor, showFailure } from "./failures.js";
+import { clearFailure, late, parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
 import { find } from "./page.js";
 
 const timeout = 120_000;
-// Browsers let no more bytes outlive a page.
+// Browsers limit the size of keepalive requests.
 const mostKept = 60_000;
 const isUpload = (form) => Boolean(find("input[type=file]", form));
 const addressOf = (form) => new URL(form.getAttribute("action") || location.href, location);
@@ -15,7 +15,7 @@ const isAdmin = Boolean(find("#content-main"));
 
 function isOurs(form) {
   if (form.method !== "post" || form.hasAttribute("hx-post") || form.target) return false;
-  // The admin's actions and exports answer with pages and files of their own.
+  // Admin actions and exports respond with their own pages and files.
   return !isAdmin || (form.id.endsWith("_form") && form.id !== "changelist-form");
 }
 
@@ -23,7 +23,7 @@ function request(form, submitter) {
   const fields = new FormData(form, submitter);
   const isMultipart = form.enctype === "multipart/form-data";
   const body = isMultipart ? fields : new URLSearchParams(fields);
-  // Somebody who leaves the page at once has sent the form all the same.
+  // The form is sent even if the user leaves the page immediately.
   const keepalive = !isMultipart && body.toString().length < mostKept;
   return fetch(submitter?.hasAttribute("formaction") ? submitter.formAction : addressOf(form), {
     method: "POST",
@@ -45,7 +45,7 @@ function follow(address) {
   location.reload();
 }
 
-// Shows the page of an answer, if it is one of this product that answers this form.
+// Shows the response page if it is one of this product for this form.
 function show(form, response, text) {
   if (isAdmin) return false;
   const page = parse(text);
@@ -61,7 +61,7 @@ function show(form, response, text) {
   return true;
 }
 
-// The admin draws a form with its errors as a page of its own; nothing was saved.
+// The admin re-renders a form with errors as a page; nothing was saved.
 function submitPlainly(form, submitter) {
   if (submitter?.name) {
     const field = document.createElement("input");
@@ -86,16 +86,14 @@ async function send(form, submitter) {
     response = await request(form, submitter);
     text = await response.text();
   } catch (error) {
-    fail(error.name === "TimeoutError"
-      ? "The server did not answer in time. Check whether it was done, then try again."
-      : "The server could not be reached. Check your connection, then try again.");
+    fail(error.name === "TimeoutError" ? late : unreachable);
     return;
   }
   const address = response.headers.get("X-Location");
   if (address) follow(address);
   else if (show(form, response, text)) return;
   else if (isAdmin && response.ok && response.headers.has("X-Request-ID")) submitPlainly(form, submitter);
-  else if (response.ok) fail("The server answered with another page. You may have to sign in in another tab, then try again.", 401);
+  else if (response.ok) fail(signIn, 401);
   else fail(sentenceFor(response.status, text, (name) => response.headers.get(name)), response.status);
 }
 

@@ -1,12 +1,11 @@
-// The names of a team's agents while somebody writes `@` in the message box. The server drew the
-// list, hidden; here it is filtered, shown and taken from. Whoever types a name in full needs none
-// of it.
+// Autocompletes agent names after `@` in the message box. The server renders the hidden list; this
+// script filters and shows it. Names can also be typed in full.
 
 import { box, find, isComposing } from "./page.js";
 
-// Letters of scripts that put no space between words: Thai, Lao, Japanese, Chinese, Korean.
+// Letters of scripts without spaces between words: Thai, Lao, Japanese, Chinese, Korean.
 const unspaced = "\\u0e00-\\u0eff\\u3040-\\u30ff\\u3400-\\u9fff\\uac00-\\ud7af";
-// A name that is being written: not inside a word, as in a mail address.
+// Start of a mention: not inside a word, as in an email address.
 const written = new RegExp(`(?<=^|[^\\p{L}\\p{N}\\p{M}_]|[${unspaced}])@("?)([^@"\\n]{0,60})$`, "u");
 const inlineCode = /(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)/g;
 const fenceLine = /^ {0,3}(`{3,}|~{3,})(.*)$/;
@@ -14,15 +13,15 @@ const fenceLine = /^ {0,3}(`{3,}|~{3,})(.*)$/;
 const list = () => find("#mentions");
 const options = () => [...list().children];
 const shown = () => options().filter((option) => !option.hidden);
-// Before a chat has begun the list has the names of every team that can be chosen.
+// In a new chat the list has the names of every team that can be chosen.
 const isOfTeam = ({ dataset }) => !dataset.team || dataset.team === find("#team")?.value;
 const isOpen = () => Boolean(list()) && !list().hidden;
 const chosen = () => shown().find((option) => option.getAttribute("aria-selected") === "true");
 
-// What tells names apart, as the server folds them.
+// Comparison key of names, folded like on the server.
 const fold = (name) => name.normalize("NFKC").toLowerCase().replace(/[\s_\u200c\u200d-]+/g, "");
 
-// The `@` whose list was closed or taken from: it stays closed for this one.
+// The `@` whose list was closed or used: the list stays closed for it.
 let closedAt = -1;
 
 function isInFence(lines) {
@@ -36,7 +35,7 @@ function isInFence(lines) {
   return Boolean(fence);
 }
 
-// Where a name is being written before the caret, and what there is of it; undefined: nowhere.
+// Returns the mention before the caret, or undefined.
 function asked(area) {
   const { selectionStart: caret, selectionEnd: end, value } = area;
   const [, quote, name] = (caret === end && value.slice(0, caret).match(written)) || [];
@@ -44,12 +43,12 @@ function asked(area) {
   const at = caret - name.length - quote.length - 1;
   const lines = value.slice(0, at).split("\n");
   const before = lines.pop();
-  // Code that has begun in this line, code in a fence, and a quotation call nobody.
+  // No mentions inside inline code, fenced code and quotations.
   const isCode = before.replace(inlineCode, "").includes("`") || isInFence(lines);
   return isCode || /^\s*>/.test(before) ? undefined : { at, caret, quote, name };
 }
 
-// From its beginning or that of a later word; a whole name leaves nothing to complete.
+// Matches from the start of any word of a name. A complete name has nothing to complete.
 function fits(name, begun) {
   if (/^\s/.test(begun)) return false;
   const wanted = fold(begun);
@@ -75,7 +74,7 @@ function open() {
   const names = list();
   names.hidden = false;
   names.classList.remove("is-below");
-  // Above the box, unless only below it is room.
+  // Above the box, unless there is only room below.
   const room = find("#composer-box").getBoundingClientRect();
   names.classList.toggle("is-below", names.offsetHeight > room.top && innerHeight - room.bottom > room.top);
   box().setAttribute("aria-expanded", "true");
@@ -137,7 +136,7 @@ const withKey = {
   },
 };
 
-// Before anything else hears of the key: Enter would send, and Escape stop the reply.
+// Handled first: otherwise Enter would send, and Escape would stop the reply.
 document.addEventListener("keydown", (event) => {
   if (event.target !== box() || !isOpen() || isComposing(event)) return;
   if (event.shiftKey || event.altKey || event.ctrlKey || event.metaKey) return;
@@ -149,7 +148,7 @@ document.addEventListener("keydown", (event) => {
 }, { capture: true });
 
 document.addEventListener("input", (event) => {
-  // What an input method still works on is no name yet.
+  // Ignore text that an input method is still composing.
   if (event.target === box() && !event.isComposing) update();
 });
 document.addEventListener("compositionend", ({ target }) => {
@@ -162,7 +161,7 @@ document.addEventListener("focusout", ({ target }) => {
   if (target === box()) close();
 });
 document.addEventListener("mousedown", (event) => {
-  // The box keeps the focus.
+  // Keep the focus in the box.
   if (event.target.closest("#mentions")) event.preventDefault();
 });
 document.addEventListener("click", ({ target }) => {
@@ -170,7 +169,7 @@ document.addEventListener("click", ({ target }) => {
   if (option) take(option);
 });
 
-// Without scripts the box is a box; the message box is another element after each message.
+// Each sent message replaces the message box element.
 function prepare() {
   if (!list() || box().hasAttribute("role")) return;
   const roles = { "role": "combobox", "aria-autocomplete": "list", "aria-haspopup": "listbox" };

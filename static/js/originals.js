@@ -1,4 +1,4 @@
-// From a line of a summary to the message it comes from.
+// Links from a summary line to its source message.
 
 function show(key) {
   const original = key && document.getElementById(key);
@@ -12,7 +12,7 @@ function show(key) {
   return true;
 }
 
-// Before htmx: what is on the page already needs no request.
+// Runs before htmx: no request is needed if the original is already on the page.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-original]");
   if (!link || !show(link.dataset.original)) return;

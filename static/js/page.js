@@ -1,15 +1,15 @@
-// What every module needs of the page.
+// Helpers for all modules.
 
 export const find = (selector, from = document) => from.querySelector(selector);
 export const thread = find("#thread");
-// The message box is another element after each message that was sent.
+// Each sent message replaces the message box element.
 export const box = () => find("#composer-text");
 // A key that an input method uses. Safari ends the composition before the Enter that confirms it, and
 // marks that key with the code 229.
 export const isComposing = (event) => event.isComposing || event.keyCode === 229;
 export const isTouch = matchMedia("(pointer: coarse)").matches;
 
-// Tell it to a screen reader.
+// Announces a text to screen readers.
 export function say(sentence) {
   const status = find("#status");
   if (status && sentence) status.textContent = sentence;
@@ -27,5 +27,5 @@ function drawn(part) {
   return copy;
 }
 
-// Whether two parts were drawn alike: the tokens of forms are others each time.
+// Returns true if two parts were rendered alike, ignoring CSRF tokens.
 export const isSame = (one, other) => drawn(one).isEqualNode(drawn(other));

@@ -1,6 +1,6 @@
-// Search over every page: Ctrl K or Cmd K. The server draws what was found. It is asked at once, and
-// one question at a time: what is typed meanwhile is asked when the answer is there, or is late. A
-// late answer never replaces a newer one, for each request ends the one before it.
+// Search palette: query on every keystroke, one request at a time. Text typed during a request is
+// searched after the response, or when it is late. A late response never replaces a newer one,
+// because each request aborts the previous one.
 
 import { find, isComposing } from "./page.js";
 
@@ -10,9 +10,9 @@ const list = () => find("#palette-list");
 const options = () => [...list().children];
 const chosen = () => options().find((option) => option.getAttribute("aria-selected") === "true");
 const isAnswered = () => find("#palette-found").dataset.question === box.value.trim();
-// Milliseconds after which an answer is late.
+// Milliseconds after which a response is late.
 const LATE = 150;
-// The request whose answer is waited for, and whether something was typed meanwhile.
+// The pending request, and whether the text changed since.
 let asking = null;
 let isTyped = false;
 
@@ -47,7 +47,7 @@ function step(by) {
   if (all.length) choose(all[(all.indexOf(chosen()) + by + all.length) % all.length]);
 }
 
-// Another branch is chosen as the page of the search does it: by a form.
+// Switches the branch with a form, like the search page.
 function post(address) {
   const form = document.createElement("form");
   const token = document.createElement("input");
@@ -76,7 +76,7 @@ function openAll() {
   find("#palette-all").form.requestSubmit();
 }
 
-// What stands there may be for an older question: then everything is looked for on a page.
+// The results may be for an older question, so open the search page instead.
 const withKey = {
   ArrowDown: () => step(1),
   ArrowUp: () => step(-1),
@@ -116,7 +116,7 @@ if (dialog) {
     act();
   });
   find("#palette-close").addEventListener("click", () => dialog.close());
-  // Escape closes the dialog, and nothing under it.
+  // Escape closes only the dialog.
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.stopPropagation();
   });
@@ -134,7 +134,7 @@ if (dialog) {
   });
 }
 
-// The page of the search: its address follows what is looked for, so that Back returns to it.
+// The search page: its URL follows the search, so that Back returns to it.
 const search = find("#search");
 search?.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (!detail.successful) return;

@@ -3,8 +3,8 @@
 import { box, find, thread } from "./page.js";
 
 let follow = true;
-// The toolbar moves from message to message, and a sentence about a failed request stands beside its
-// control: neither is news.
+// Ignored changes: the action bar moves between messages, and error messages appear beside
+// controls.
 const aside = "[data-toolbar], .failure";
 const isAside = (node) => Boolean((node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement)?.closest(aside));
 const isNews = ({ target, addedNodes, removedNodes }) => !isAside(target)
@@ -26,7 +26,7 @@ function watch() {
     follow = isAtEnd();
     if (follow) find("#newtext").hidden = true;
   });
-  // Who opens something is reading it, although nothing was scrolled.
+  // Opening an element counts as reading it, even without scrolling.
   thread.addEventListener("toggle", (event) => {
     if (event.target.contains(document.activeElement)) follow = isAtEnd();
   }, true);
@@ -38,7 +38,7 @@ function watch() {
       find("#newtext").hidden = isAtEnd();
     }
   }).observe(find(".thread__inner"), { childList: true, subtree: true, characterData: true });
-  // A link or a search hit in this chat.
+  // A link or search hit within this chat.
   addEventListener("hashchange", () => {
     const target = document.getElementById(location.hash.slice(1));
     if (!target || target.id === "tail") return;
@@ -55,12 +55,12 @@ function watch() {
 
 if (thread && find("#tail")) watch();
 
-// Who sends a message wants to see it.
+// Scroll to the end after sending.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.id === "composer") follow = true;
 });
 
-// Earlier messages come in above, and folded ones leave: the line that was read stays where it was.
+// Earlier messages are added above and covered ones removed: keep the current line in place.
 let places = [];
 
 document.addEventListener("htmx:beforeSwap", () => {

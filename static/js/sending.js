@@ -1,12 +1,13 @@
-// One's own message stands in the thread while it is on its way, and says so if it does not arrive.
+// Shows the user's message in the thread during sending, and an error if it fails.
 
 import { drop, keep, send } from "./drafts.js";
 import { box, find, say } from "./page.js";
+import { gettext } from "./translation.js";
 
 const place = find("#sending");
-// The new chat whose page comes next.
+// The new chat whose page loads next.
 const begun = "begun";
-// What is on its way, and what was typed meanwhile; null: nothing.
+// The message being sent, and text typed since; null: none.
 let text = null;
 let typed = null;
 
@@ -23,10 +24,10 @@ function fail() {
   if (!message) return;
   message.removeAttribute("aria-busy");
   message.classList.add("is-failed");
-  say("Your message was not sent.");
+  say(gettext("Your message was not sent."));
 }
 
-// The words of a message that did not arrive are in the box again, before what was typed since.
+// Puts the text of a failed message back into the box, before text typed since.
 function putBack() {
   if (!box().value.startsWith(text)) box().value = [text, box().value].filter(Boolean).join("\n");
   box().dispatchEvent(new Event("input", { bubbles: true }));
@@ -44,10 +45,10 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   text = box().value;
   send();
   show();
-  // Its words are in the request already.
+  // The request already contains the text.
   box().value = "";
 });
-// The box comes back with each answer; what was typed into the one before goes on in it.
+// Each response replaces the box; keep text typed into the previous one.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.requestConfig?.elt.id === "composer") typed = box().value;
 });

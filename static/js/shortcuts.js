@@ -1,4 +1,4 @@
-// Shortcuts, and Escape for what is open.
+// Keyboard shortcuts, and Escape for open elements.
 
 import { offer } from "./acts.js";
 import { box, find, isComposing, thread } from "./page.js";
@@ -30,7 +30,7 @@ function stepMessages(step) {
   all[Math.max(0, Math.min(all.length - 1, start + step))]?.focus();
 }
 
-// The newest message of one's own, from an empty box.
+// The user's newest message, from an empty box.
 function editLast(event) {
   if (event.key !== "ArrowUp" || box().value || event.altKey || event.ctrlKey) return;
   const message = [...document.querySelectorAll("article.msg[data-acts~=edit]")].at(-1);
@@ -73,13 +73,13 @@ const withAlt = {
   ArrowRight: () => stepVersion("on"),
 };
 
-// On some keyboards the same keys write a letter, or go a word on, in what somebody is typing.
+// On some keyboards the same keys type a letter or move by words in a text field.
 function isTyping({ code, key }) {
   return ["ArrowLeft", "ArrowRight"].includes(code) || (code.startsWith("Key") && code !== `Key${key.toUpperCase()}`);
 }
 
 document.addEventListener("keydown", (event) => {
-  // Escape and the arrows are for the list of words that somebody chooses from.
+  // Escape and the arrows belong to an open suggestion list.
   if (isComposing(event)) return;
   if (event.key === "Escape") escape();
   if (!areOn()) return;

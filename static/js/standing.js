@@ -1,5 +1,5 @@
-// After markers or rails changed: what still stands is left as it is, what came or went is put in
-// or taken out. The server tells the order and the state of everything above the tail.
+// Updates the thread after markers or rails changed: unchanged elements stay, others are inserted
+// or removed. The server sends the order and state of everything above the tail.
 
 import { find, isSame } from "./page.js";
 import { carryOver } from "./typed.js";
@@ -8,7 +8,7 @@ const keyOf = (part) => part.id || part.dataset.day;
 const partsOf = (place) => [...place.querySelectorAll(".msg, .marker, .daymark, section.notice")]
   .filter((part) => keyOf(part) && !part.closest("#tail"));
 
-// The same message with the state that it has now.
+// Updates a message to its current state.
 function update(message, told) {
   for (const name of ["sent", "acts", "lock"]) {
     const value = told.dataset[name];
@@ -21,7 +21,7 @@ function update(message, told) {
   if (where && where.textContent !== words) where.textContent = words;
 }
 
-// Another version of a part: what was open in it, and the originals that were loaded, stay.
+// Replaces a part but keeps open elements and loaded originals.
 function replace(old, part) {
   for (const open of [old, ...old.querySelectorAll("details[id]")]) {
     const same = open.id === part.id ? part : find(`[id="${open.id}"]`, part);
@@ -35,7 +35,7 @@ function replace(old, part) {
 }
 
 function isOther(old, part) {
-  // Somebody is editing it; what it is now comes when they are done.
+  // The user is editing it, so update it when they finish.
   if (find("[data-cancel]", old)) return false;
   if (part.matches(".msg")) return old.dataset.marks !== part.dataset.marks;
   return part.matches(".marker") && (!part.dataset.look || part.dataset.look !== old.dataset.look);
@@ -83,10 +83,10 @@ function reconcile(told) {
   return { isShort, came };
 }
 
-// A message with other marks is asked for by itself.
+// Requests messages with changed flags individually.
 function refresh(message) {
   const address = `${location.pathname}messages/${message.id.slice("message-".length)}/`;
-  // The answer says itself in whose place it comes.
+  // The response sets its own target.
   message.dataset.background = "";
   window.htmx.ajax("GET", address, { source: message, target: `#${message.id}` })?.catch(() => {});
 }
@@ -97,7 +97,7 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
   event.detail.shouldSwap = false;
   const { isShort, came } = reconcile(event.detail.fragment.firstElementChild);
   wanted = came;
-  // The page shows less than it says: it gets all.
+  // The page is missing messages, so load the whole thread.
   if (isShort) wanted = null;
 });
 document.addEventListener("htmx:afterSettle", () => {
@@ -109,7 +109,7 @@ document.addEventListener("htmx:afterSettle", () => {
   window.htmx.trigger("#changes", "changed");
 });
 
-// A part that came out as it is stays, whatever it says of itself meanwhile.
+// Keeps a part that was rendered alike, whatever attributes changed on the page.
 document.addEventListener("htmx:oobBeforeSwap", (event) => {
   const { target, fragment } = event.detail;
   const part = fragment.firstElementChild;

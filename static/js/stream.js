@@ -1,22 +1,22 @@
-// What the server says by itself: the words of replies, and that something changed.
+// Server events: text of replies, and change notices.
 
 import { find } from "./page.js";
 import { Switchboard } from "./switchboard.js";
 
-// Several changes in a row are one look.
+// Debounce: several changes in a row cause one request.
 const patience = 200;
-// A worker that does not answer so long has ended with the last tab, or is none.
+// A worker that does not respond within this time has ended or does not exist.
 const longestSilence = 3000;
-// Longer than a picture takes.
+// Longer than one animation frame.
 const longestFrame = 100;
-// Replies on this page, by their id.
+// Replies on this page by ID.
 const replies = new Map();
-// The newest change of each chat that the page does not show yet.
+// Newest change of each chat that the page does not show yet.
 const wanted = new Map();
 let send = () => {};
 let looking;
 
-// What htmx takes for a connection of its own to the reply's address.
+// What htmx uses as the connection to a reply.
 class Reply extends EventTarget {
   readyState = EventSource.OPEN;
 
@@ -35,8 +35,8 @@ class Reply extends EventTarget {
   }
 }
 
-// What came since the last picture is shown in the next one. A block waits for the open rest that comes
-// right after it: shown alone, it would push down words that it holds itself.
+// Renders received text in the next animation frame. A finished block waits for the open rest that
+// follows it: shown alone, it would repeat that text.
 const spoken = [];
 let isDue = false;
 
@@ -53,7 +53,7 @@ function say(words) {
   if (isDue || words.kind === "block") return;
   isDue = true;
   requestAnimationFrame(speak);
-  // Nobody looks, so there is no next picture.
+  // The page is hidden, so there are no animation frames.
   setTimeout(speak, longestFrame);
 }
 
@@ -76,7 +76,7 @@ function lookSoon() {
   if (wanted.size && !document.hidden) looking = setTimeout(look, patience);
 }
 
-// A reply that grows asks for what is behind it when it ends.
+// Ends a growing reply with a request for what follows it.
 function look() {
   for (const part of parts()) {
     const { chat, drawn } = part.dataset;
@@ -101,7 +101,7 @@ function alone(address) {
 
 function shared({ address, worker, person }) {
   const url = `${worker}?${new URLSearchParams({ stream: address })}`;
-  // By the person's name: who signs in after somebody else gets a stream of their own.
+  // One worker per user, so a new sign-in gets its own stream.
   const all = new SharedWorker(url, { type: "module", name: person });
   const goAlone = () => {
     all.port.onmessage = null;

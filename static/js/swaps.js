@@ -1,14 +1,15 @@
-// After parts were swapped: what was open is open, the focus is where it was, and a screen reader
-// is told what became of the reply.
+// After htmx swaps: restores open elements and the focus, and announces the state of the reply to
+// screen readers.
 
 import { box, find, isTouch, say } from "./page.js";
+import { gettext } from "./translation.js";
 
 const words = {
-  queued: "Reply started.",
-  running: "Reply started.",
-  completed: "Reply finished.",
-  stopped: "Reply stopped.",
-  failed: "The reply failed.",
+  queued: gettext("Reply started."),
+  running: gettext("Reply started."),
+  completed: gettext("Reply finished."),
+  stopped: gettext("Reply stopped."),
+  failed: gettext("The reply failed."),
 };
 const state = () => ({ ...find("#tail")?.dataset });
 let before = state();
@@ -34,7 +35,7 @@ document.addEventListener("htmx:afterSettle", () => {
     say(words[now.status]);
   } else if (now.state !== before.state) {
     const answer = find("#answer .notice__title")?.textContent;
-    say(answer ?? "What the model gets of older messages has changed.");
+    say(answer ?? gettext("The messages sent to the model have changed."));
   }
   before = now;
   if (hadFocus && document.activeElement === document.body) {
@@ -42,7 +43,7 @@ document.addEventListener("htmx:afterSettle", () => {
   }
 });
 
-// The rows that replies are drawn from are up to a second behind the words that are shown already.
+// Rendered rows can be up to a second behind the text already shown.
 let grown = [];
 
 document.addEventListener("htmx:beforeSwap", () => {
@@ -62,8 +63,8 @@ function bringWords() {
 document.addEventListener("htmx:oobAfterSwap", bringWords);
 document.addEventListener("htmx:afterSwap", bringWords);
 
-// An answer to a part that another answer has replaced meanwhile has no place any more; what it
-// brings is on the page already, and htmx would look for it in what was taken away.
+// Drops a response to a part that another response has already replaced: the page has its content,
+// and htmx would look for it in a removed element.
 function leaveOut(event) {
   if (!event.target.isConnected) event.detail.shouldSwap = false;
 }
@@ -71,9 +72,43 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   event.detail.target.addEventListener("htmx:beforeSwap", leaveOut);
 });
 
-// The form that asked may be gone when the answer comes: the action bar stands under another
-// message, a marker was drawn anew. htmx looks for the place that the answer names beside that form,
-// so the form is on the page again, unseen, until the answer is there.
+// Drops a pending update when a message is sent, because that response includes the current thread.
+// The request is not aborted, which htmx would report as an error.
+let sends = 0;
+let sent = null;
+let isMissed = false;
+const lookedAt = new WeakMap();
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const { id } = event.target;
+  if (id === "composer") {
+    sends += 1;
+    sent = event.detail.xhr;
+  } else if (id === "changes") {
+    if (sent) {
+      isMissed = true;
+      event.preventDefault();
+    } else lookedAt.set(event.detail.xhr, sends);
+  }
+});
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if ((lookedAt.get(detail.xhr) ?? sends) === sends) return;
+  detail.shouldSwap = false;
+  isMissed = true;
+});
+// Identified by its request, because the response may replace the form.
+document.addEventListener("htmx:afterRequest", ({ detail }) => {
+  if (detail.xhr === sent) sent = null;
+  if (sent || !(isMissed || (detail.requestConfig?.elt?.id === "composer" && !detail.successful))) return;
+  // Nothing else delivers the dropped changes.
+  isMissed = false;
+  const changes = find("#changes");
+  if (changes) window.htmx.trigger(changes, "changed");
+});
+
+// The requesting form may be gone when the response arrives: the action bar moved, or a marker was
+// rendered again. htmx resolves the target relative to that form, so the form is attached again,
+// hidden, until the response arrives.
 const aside = document.createElement("div");
 aside.hidden = true;
 
@@ -87,12 +122,12 @@ document.addEventListener("htmx:beforeRequest", ({ target }) => {
   target.addEventListener("htmx:afterOnLoad", () => aside.replaceChildren());
 });
 
-// An action on a part of the thread: its control has the focus again, else the part itself.
+// After an action on a part of the thread, focus its control, otherwise the part.
 let used = "";
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!event.target.matches("[data-again], [data-quiet]")) used = document.activeElement.id;
 });
-// Refused: what was used is there still, and was only switched off for the time of the request.
+// Refused: the control still exists and was only disabled during the request.
 document.addEventListener("htmx:afterRequest", (event) => {
   if (!event.detail.failed || document.activeElement !== document.body || !used) return;
   document.getElementById(used)?.focus({ preventScroll: true });
@@ -100,6 +135,13 @@ document.addEventListener("htmx:afterRequest", (event) => {
 document.addEventListener("placed", (event) => {
   const { id } = event.detail;
   const part = document.getElementById(id);
+  if (id === "answer" && part) {
+    // The open context breakdown would cover it.
+    find("#context-meter")?.removeAttribute("open");
+    part.scrollIntoView({ block: "nearest" });
+    part.focus({ preventScroll: true });
+    return;
+  }
   const control = used && document.getElementById(used);
   const wanted = [control, part && find("summary", part), part];
   for (const each of wanted) {
@@ -107,7 +149,7 @@ document.addEventListener("placed", (event) => {
     if (each && document.activeElement === each) return;
   }
 });
-// The page of a compaction comes back as a whole after an action on it.
+// The compaction page is replaced as a whole after an action.
 document.addEventListener("htmx:afterSettle", (event) => {
   if (event.detail.target?.id !== "main" || document.activeElement !== document.body) return;
   (document.getElementById(used) ?? find("#title"))?.focus();

@@ -1,23 +1,23 @@
-// One event stream for all tabs of a person, since a browser opens only six connections to a
-// server. A tab is a port: it says which replies it follows, and is told their events and which
-// chats changed.
+// One event stream for all tabs of a user, because browsers open only six connections to a server.
+// Each tab is a port: it registers the replies it follows and receives their events and the change
+// notices.
 
 const kinds = ["snapshot", "block", "rest", "delta", "state", "refresh", "done"];
 const shortestWait = 1000;
 const longestWait = 60_000;
-// Clocks of several servers differ a little: so many milliseconds are told again.
+// Server clocks differ slightly: notices of this many milliseconds are sent again.
 const overlap = 1000;
 const mostNotices = 100;
 
 export class Switchboard {
   constructor(address) {
     this.address = address;
-    // The replies that each tab follows.
+    // Replies followed by each tab.
     this.tabs = new Map();
-    // The last event of each reply: its id, and the place in its text.
+    // Last event of each reply: ID and position in its text.
     this.places = new Map();
     this.notices = [];
-    // The notices from this time on are in the list, and the newest that were heard.
+    // Notices since this time are in the list, and the newest one received.
     this.from = Infinity;
     this.since = 0;
     this.wait = shortestWait;
@@ -28,7 +28,7 @@ export class Switchboard {
     if (follow) this.tabs.get(port)?.add(follow);
     if (leave) this.tabs.get(port)?.delete(leave);
     if (bye) this.tabs.delete(port);
-    // Whoever follows a reply gets it from its beginning: then all do.
+    // A new follower gets a reply from its beginning, so all followers do.
     if (follow || !this.source || !this.tabs.size) this.openIn(0);
   }
 
@@ -36,7 +36,7 @@ export class Switchboard {
     this.tabs.set(port, new Set());
     port.postMessage({ hello: true });
     if (drawn < this.from) {
-      // This page was drawn before all that is known here: the server tells it again.
+      // The page is older than all known notices: the server sends them again.
       this.from = drawn;
       this.since = drawn;
       this.openIn(0);
@@ -66,7 +66,7 @@ export class Switchboard {
     source.addEventListener("lost", () => this.tell({ lost: true }));
     for (const end of ["server.restarting", "server.resume"]) {
       source.addEventListener(end, () => {
-        // An end that was announced is no break: nothing is lost, and no tab has to ask.
+        // An announced end is not a connection loss: no tab has to ask for changes.
         source.close();
         this.openIn(shortestWait);
       });

@@ -1,5 +1,5 @@
-// What somebody is typing in a part of the page stays when that part is drawn anew: a message that is
-// being edited, the wish for a summary, what is looked for.
+// Keeps typed text when its part of the page is replaced: edited messages, summary requests,
+// searches.
 
 import { box, find } from "./page.js";
 
@@ -8,11 +8,11 @@ const isTyped = (field) => (field.options
   ? [...field.options].some((option) => option.selected !== option.defaultSelected)
   : field.value !== field.defaultValue);
 
-// Messages that are being edited, and fields with the words in them, by their ids.
+// Edited messages and fields with text, by ID.
 let editing = new Map();
 let typed = new Map();
 let focused;
-// The form that is answered: what stands in it now is for the answer to say.
+// The response decides the contents of the form it answers.
 let answered;
 
 const isOpen = (part) => !answered || !(answered.contains(part) || part.contains(answered));
@@ -29,7 +29,7 @@ function keep(part) {
   focused = { field: here, start: here.selectionStart, end: here.selectionEnd };
 }
 
-// Another version of a part has the words of the one before.
+// Copies the typed text into the new version of a part.
 export function carryOver(old, part) {
   for (const field of old.querySelectorAll(fields)) {
     const same = isTyped(field) && isOpen(field) && find(`[id="${field.id}"]`, part);

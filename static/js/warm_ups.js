@@ -1,11 +1,11 @@
-// Whoever begins to write in a chat that has rested lets the model server read the chat meanwhile.
+// Requests a cache warm-up when the user starts typing in an idle chat.
 
 import { box, find } from "./page.js";
 
 document.addEventListener("input", ({ target }) => {
   const { warmUp, restsFrom } = target.dataset ?? {};
   if (target !== box() || !warmUp || Date.now() < Number(restsFrom)) return;
-  // Once for each message box; there is a new one after each message.
+  // Once per message box; each sent message creates a new one.
   delete target.dataset.warmUp;
   const token = find("[name=csrfmiddlewaretoken]", target.form).value;
   fetch(warmUp, { method: "POST", headers: { "X-CSRFToken": token } }).catch(() => {});

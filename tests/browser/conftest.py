@@ -1,4 +1,4 @@
-"""Chromium and the product it looks at: one installation for all tests, people in tabs of it."""
+"""Fixtures of the browser tests: Chromium, one shared installation, and tabs of several people."""
 
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.faults.programs import needed_browser
 
 HERE = Path(__file__).parent
 DESKTOP = {"width": 1280, "height": 800}
-# The machine has other tests beside it.
+# Other tests run on the machine at the same time.
 expect.set_options(timeout=15_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs a browser and real processes; a file shares one installation."""
+    """Mark all tests of this folder as serial; the tests of a file share an installation."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
@@ -28,14 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real: nothing is caught on its way to it."""
+    """Replace the fixture that records tasks: the broker is real in these tests."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium; each tab gets a profile of its own."""
+    """One Chromium; each tab has a separate profile."""
     program = needed_browser()
-    # Chromium's own sandbox cannot start for root or inside a container.
+    # Chromium's sandbox cannot start as root or inside a container.
     options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=options)
@@ -45,14 +45,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def fake() -> Iterator[FakeServer]:
-    """A model server that says what a test tells it."""
+    """A scriptable model server."""
     with FakeServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def product(browser: Browser, fake: FakeServer) -> Iterator[Product]:
-    """The installation of most tests; it may reach the fake model server."""
+    """The installation of most tests; it may call the fake model server."""
     running = Product(ALLOWED_PRIVATE_PROVIDERS=fake.host, MESSAGES_PER_MINUTE="1000")
     try:
         yield running
@@ -62,7 +62,7 @@ def product(browser: Browser, fake: FakeServer) -> Iterator[Product]:
 
 @pytest.fixture
 def fresh(browser: Browser) -> Iterator[Product]:
-    """An installation that nobody has seen yet."""
+    """An unused installation."""
     running = Product()
     try:
         yield running
@@ -86,7 +86,7 @@ def signed_in(browser: Browser, product: Product) -> Any:
 def open_tab(browser: Browser) -> Iterator[Callable[..., Person]]:
     """Open a tab: `open_tab(product, **options of the context)`.
 
-    At the end no tab may have complained of anything or asked another origin (S6, S10).
+    After the test it fails on console errors and on requests to other origins (S6, S10).
     """
     opened: list[Person] = []
 
@@ -98,7 +98,7 @@ def open_tab(browser: Browser) -> Iterator[Callable[..., Person]]:
         return person
 
     yield opening
-    # Before they are closed: a tab that goes away in the middle of a stream tells of its end.
+    # Before they are closed: a tab that closes during a stream reports the broken stream.
     for person in opened:
         must_be_quiet(person)
         person.page.context.close()
@@ -114,7 +114,7 @@ def admin(open_tab: Callable[..., Person], product: Product, signed_in: Any) -> 
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failure comes what the product's processes said."""
+    """Add the output of the product's processes to the report of a failed test."""
     report = yield
     for product in getattr(item, "funcargs", {}).values():
         if report.failed and isinstance(product, Product) and product.log.exists():

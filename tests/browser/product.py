@@ -1,4 +1,4 @@
-"""The product as a person starts it: `manage.py serve` on an empty folder, all its processes."""
+"""The product as a person starts it: `manage.py serve` on an empty folder, with all processes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ LINK = re.compile(r"https?://\S+/login/link/\S+/")
 
 
 class Product:
-    """One running installation with data of its own. What it printed is in its log."""
+    """One running installation with a separate data folder. Its output is in its log."""
 
     def __init__(self, **env: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="plm-browser-", dir="/tmp"))
@@ -45,12 +45,12 @@ class Product:
         return found[0]
 
     def is_listening(self) -> bool:
-        """Whether the web process takes connections."""
+        """Return True if the web process accepts connections."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def newest_turns(self) -> str:
-        """The last turns as they stand in the database, a line each."""
+        """The last turns in the database, one per line."""
         file = self.folder / "data" / "palimpsest.sqlite3"
         query = "SELECT datetime('now'), * FROM chats_turn ORDER BY queued_at DESC LIMIT 3"
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
@@ -58,6 +58,6 @@ class Product:
             return "\n".join(str(dict(row)) for row in database.execute(query))
 
     def close(self) -> None:
-        """Press Ctrl-C, as a person would, and forget the data."""
+        """Stop it as Ctrl-C does, and delete the data."""
         self.program.terminate()
         shutil.rmtree(self.folder)

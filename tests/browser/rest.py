@@ -1,4 +1,4 @@
-"""The REST API as a page of the product asks it: with the session of the person at the browser."""
+"""REST API calls from a page of the product, with the session of the signed-in person."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tests.browser.desk import Person
 
 
 def ask(person: Person, path: str, body: object = None, *, method: str = "POST") -> Any:
-    """Ask as the person who is signed in; the JSON of the answer, which has to be a success."""
+    """Send a request as the signed-in person; return the JSON of a successful response."""
     context = person.page.context
     tokens = (cookie["value"] for cookie in context.cookies() if cookie["name"] == "csrftoken")
     answer = context.request.fetch(
@@ -21,5 +21,5 @@ def ask(person: Person, path: str, body: object = None, *, method: str = "POST")
 
 
 def read(person: Person, path: str) -> Any:
-    """Read as the person who is signed in."""
+    """Send a GET request as the signed-in person."""
     return ask(person, path, method="GET")

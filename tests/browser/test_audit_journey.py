@@ -1,4 +1,4 @@
-"""An auditor finds who raised a window, reads one prompt with a reason, exports, and verifies."""
+"""An auditor finds who raised a window, reads a prompt with a reason, exports, and verifies."""
 
 import base64
 import json
@@ -54,13 +54,13 @@ def test_an_auditor_finds_reads_exports_and_verifies(
     save(page, "Public key (PEM)", tmp_path / "ledger-key.pem")
     save(page, "Log", tmp_path / "log.txt")
     page.get_by_label("Proof of one chain").fill("instance")
-    save(page, "Proof", tmp_path / "chain.tlog-proof")
+    save(page, "Download proof", tmp_path / "chain.tlog-proof")
     is_verified(tmp_path)
     assert auditor.complaints == []
 
 
 def finds_who_raised_the_window(page: Page) -> None:
-    """By one search line."""
+    """Find the change with one search."""
     page.get_by_label("Search").fill("field:window_size")
     page.keyboard.press("Enter")
     row = page.get_by_role("row", name="v1 → v2: window 12 → 20")
@@ -69,16 +69,16 @@ def finds_who_raised_the_window(page: Page) -> None:
 
 
 def reads_with_a_reason(auditor: Person) -> None:
-    """The reason stands in the ledger before the words are shown."""
+    """The reason is in the ledger before the text is displayed."""
     page = auditor.page
     auditor.open("/admin/chats/receipt/")
     page.locator("#result_list tbody a").first.click()
-    page.get_by_role("link", name="Read the words").click()
+    page.get_by_role("link", name="Read the prompt").click()
     expect(page.locator("#content")).not_to_contain_text("Anna Berg")
     page.get_by_label("Reason").fill("Complaint 2026-118")
-    page.get_by_role("button", name="Write it down and read").click()
+    page.get_by_role("button", name="Record reason and read").click()
     expect(page.locator("#content")).to_contain_text("Anna Berg")
-    expect(page.locator("#content")).to_contain_text("Built again, byte for byte")
+    expect(page.locator("#content")).to_contain_text("Rebuilt, byte for byte")
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         expect(page.locator("td.palimpsest-lines").first).to_have_css("white-space", "pre-wrap")
@@ -87,17 +87,17 @@ def reads_with_a_reason(auditor: Person) -> None:
 
 
 def save(page: Page, name: str, path: Path) -> None:
-    """Take a file."""
+    """Download a file."""
     with page.expect_download() as taken:
         page.get_by_role("button", name=name, exact=True).click()
     taken.value.save_as(path)
 
 
 def is_verified(folder: Path) -> None:
-    """By the documented commands, with OpenSSL alone: signature, chain, entry in the log, proof."""
+    """Run the documented commands with OpenSSL: signature, chain, log entry, proof."""
     text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[:4]
-    # What was read and exported since is no part of the checkpoint: the rows that it has are told.
+    # Later reads and exports are not in the checkpoint; its rows are listed.
     told = base64.b64decode((folder / "log.txt").read_text().splitlines()[-1]).decode()
     kind, scope, count, last = told.split()
     assert (kind, scope) == ("chain", "instance")

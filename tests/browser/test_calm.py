@@ -1,4 +1,4 @@
-"""A long chat is light and calm: little is sent, little is swapped, and nothing jumps."""
+"""A long chat is fast and stable: small transfers, small updates, no layout shifts."""
 
 import re
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from tests.faults.programs import until
 
 MOST_BYTES = 120_000
 LONGEST_WAIT_MS = 800
-# A send with six hundred messages took one task of 1.3 s on a machine where it now takes 0.1 s.
+# Sending with six hundred messages once took a task of 1.3 s; on the same machine it takes 0.1 s.
 LONGEST_TASK_MS = 400
-# Puts messages into the newest chat of an installation, as if they had been taken up long ago.
+# Inserts old messages into the newest chat of an installation.
 FILL = """
 from django.utils import timezone
 from chats.models import Chat, Message
@@ -64,8 +64,8 @@ window.tops = {};
 })();
 """
 
-# Each event is a picture of its own, as on a machine that is busy at the wrong moment; counts the
-# pictures in which a block stands above words that it holds itself.
+# Draws a frame for each event, as on a busy machine. Counts the frames in which a block is above
+# text that it also contains.
 TEAR = """
 window.torn = [];
 window.requestAnimationFrame = (draw) => queueMicrotask(() => draw(performance.now())) ?? 0;
@@ -82,7 +82,7 @@ new MutationObserver(() => {
 
 
 def long_chat(person: Person, product: Product, *, count: int, repeats: int = 8) -> None:
-    """Open a chat with so many messages before its last ones."""
+    """Open a chat with this many messages before its last ones."""
     person.new_chat("The first question")
     person.wait_for_reply()
     administer(product, FILL.format(count=count, repeats=repeats))
@@ -90,7 +90,7 @@ def long_chat(person: Person, product: Product, *, count: int, repeats: int = 8)
 
 
 def first_paint(person: Person) -> float:
-    """When the page first shows something, in milliseconds; of several tries the best."""
+    """Milliseconds to the first paint; the best of several attempts."""
     found: list[float] = []
     for _ in range(8):
         person.page.reload()
@@ -102,13 +102,13 @@ def first_paint(person: Person) -> float:
 
 
 def must_be_still(person: Person) -> None:
-    """Fail if anything on the page moved by itself."""
+    """Fail if anything on the page moved without input."""
     shifts: list[str] = person.value("shifts")
     assert not shifts, "\n".join(shifts)
 
 
 def load_all(person: Person) -> None:
-    """Press "Show earlier messages" until there are none."""
+    """Press "Show earlier messages" until all messages are loaded."""
     link = person.page.get_by_role("link", name="Show earlier messages")
     while link.count():
         shown = person.page.locator("article.msg").count()
@@ -138,7 +138,7 @@ def test_a_send_beside_six_hundred_messages_touches_none_of_them(
     expect(admin.page.locator("article.msg")).to_have_count(602)
     admin.value("document.querySelectorAll('article.msg').forEach((one) => (one.stood = true))")
     longest = []
-    # The machine has other tests beside it: the best of three tells what the page itself takes.
+    # Other tests run on the machine: the best of three shows the time of the page.
     for count in (604, 606, 608):
         admin.value("(tasks.length = 0, shifts.length = 0)")
         admin.send("One more question")
@@ -254,7 +254,7 @@ def test_an_answer_finds_its_place_when_the_bar_went_elsewhere_meanwhile(admin: 
         mine.get_by_role("button", name="Pin message").click()
         page.locator("#composer-text").focus()
         admin.acts_of(admin.reply)
-        # Another part of the page was drawn anew meanwhile.
+        # Another part of the page was redrawn at the same time.
         admin.value("document.dispatchEvent(new CustomEvent('htmx:afterSettle', { detail: {} }))")
         expect(mine.locator(".msg__acts")).to_have_count(0)
         waiting.pop().continue_()

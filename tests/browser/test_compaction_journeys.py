@@ -19,7 +19,7 @@ SAID = (
     "She wants it in writing by 21 November 2026, see https://support.nordlys.example/kb/e47",
     "Does her contract LX-2207 cover labour?",
 )
-# The presets fold too late for a test of four turns.
+# The presets compact too late for a test of four turns.
 POLICY = """
 from django.utils import timezone
 from contextpolicy.models import PolicyAssignment
@@ -66,7 +66,7 @@ def folding(open_tab: Callable[..., Person], governed: Product, signed_in: Any) 
 
 
 def say_all(person: Person) -> None:
-    """Begin a chat of four turns."""
+    """Start a chat of four turns."""
     person.new_chat(SAID[0])
     person.wait_for_reply()
     for text in SAID[1:]:
@@ -77,6 +77,9 @@ def compact(person: Person) -> None:
     """Press Compact now and wait for its marker."""
     person.page.locator("#context-meter > summary").click()
     person.page.get_by_role("button", name="Compact now").click()
+    # The breakdown would cover the answer.
+    expect(person.page.locator("#context-meter[open]")).to_have_count(0)
+    expect(person.page.locator("#answer .notice__title")).to_be_in_viewport(ratio=1)
     expect(person.page.locator("[data-marker]")).to_be_visible(timeout=20_000)
     person.page.keyboard.press("Escape")
 
@@ -87,17 +90,17 @@ def test_the_page_of_compactions_says_the_same_everywhere_when_the_worker_is_don
     page = folding.page
     page.locator("#context-meter > summary").click()
     page.get_by_role("link", name="All compactions of this chat").click()
-    expect(page.get_by_text("Nothing has been compacted yet")).to_be_visible()
+    expect(page.get_by_text("No compactions yet")).to_be_visible()
     folding.mark_page()
     page.get_by_role("button", name="Compact now").click()
 
     expect(page.locator("#answer")).to_contain_text("Compacted: ", timeout=20_000)
 
     expect(page.locator("#compactions")).to_contain_text("In use")
-    expect(page.locator("#cursor")).to_contain_text("the next summary begins after it")
-    expect(page.locator("#compacting")).not_to_contain_text("is asked for")
+    expect(page.locator("#cursor")).to_contain_text("the next summary starts after it")
+    expect(page.locator("#compacting")).not_to_contain_text("Compaction requested")
     expect(page.get_by_role("button", name="Compact now")).to_be_visible()
-    # What somebody types for the next one outlasts what the page hears meanwhile.
+    # A draft survives events that arrive while the person types.
     focus = page.get_by_label("Keep in the summary")
     focus.fill("the prices")
     page.evaluate("document.querySelector('#compacted').dataset.old = 'yes'")
@@ -201,7 +204,7 @@ def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -
     page.locator("#composer-text").focus()
     keys.press("ArrowUp")
     expect(page.get_by_label("Edit message")).to_be_focused()
-    # The box has the focus some milliseconds before its buttons do what they say.
+    # The box has the focus some milliseconds before its buttons work.
     expect(page.locator(".htmx-settling, .htmx-added")).to_have_count(0)
     keys.press("Escape")
     expect(page.get_by_label("Edit message")).to_have_count(0)
@@ -232,7 +235,7 @@ def test_the_actions_of_a_message_are_one_stop_with_arrows(folding: Person) -> N
     expect(folding.reply.get_by_label("Copy message")).to_be_focused()
     keys.press("ArrowLeft")
     keys.press("ArrowLeft")
-    expect(page.get_by_role("link", name="What the model saw").last).to_be_focused()
+    expect(page.get_by_role("link", name="Prompt receipt").last).to_be_focused()
     inside = "document.querySelectorAll('.msg__acts [tabindex=\"0\"]').length"
     assert folding.value(inside) == 1
 
@@ -265,7 +268,7 @@ def test_everything_works_as_plain_forms_on_a_phone(
 
 @pytest.fixture
 def close_archives(governed: Product) -> Iterator[Callable[[], None]]:
-    """Close the archives of all chats; afterwards they are open again."""
+    """Close the archives of all chats, then open them again after the block."""
     yield lambda: administer(governed, SET_ARCHIVE.format(archive=False))
     administer(governed, SET_ARCHIVE.format(archive=True))
 
@@ -292,5 +295,5 @@ def test_a_closed_archive_is_said_where_it_would_be_opened(
     page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
     expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
     page.get_by_role("link", name="Compactions", exact=True).click()
-    expect(page.locator("#cursor")).to_contain_text("message 6; the next summary begins after it")
-    expect(page.locator("#cursor")).to_contain_text("took effect on")
+    expect(page.locator("#cursor")).to_contain_text("message 6; the next summary starts after it")
+    expect(page.locator("#cursor")).to_contain_text("published on")

@@ -1,7 +1,7 @@
-"""Nothing a person does on a page leaves an error in the browser's console.
+"""Actions on pages cause no errors in the browser's console.
 
-Every tab of these tests is listened to (`Person`), and a test fails at its end if one of them
-complained. Here is that it does, and what no other test presses.
+Every tab of the browser tests is checked (`Person`). These tests cover the check itself, and
+controls that no other test uses.
 """
 
 from collections.abc import Callable
@@ -67,5 +67,5 @@ def test_an_address_may_name_any_place(admin: Person, place: str) -> None:
     chat = a_chat(admin)
     admin.open("/settings/")
     admin.open(chat.split("#")[0] + place)
-    # The scripts ran to their end.
+    # All scripts ran without an error.
     expect(admin.page.locator(".msg__acts [tabindex='0']").first).to_be_attached()

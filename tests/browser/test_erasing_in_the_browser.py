@@ -1,4 +1,4 @@
-"""Erasing as a person does it: what proves it is shown once, and the receipt says what is gone."""
+"""Erasing in the browser: the proof is displayed once, and the receipt lists the erased content."""
 
 import re
 
@@ -19,16 +19,16 @@ def test_an_erased_message_is_proven_once_and_its_receipt_cannot_be_rebuilt(admi
     assert receipt is not None
     erase = f"{chat}messages/{message.removeprefix('message-')}/erase"
     admin.page.goto(erase)
-    admin.page.get_by_role("button", name="Erase for ever").click()
+    admin.page.get_by_role("button", name="Erase message").click()
 
-    expect(admin.page.get_by_role("heading", name="The message was erased")).to_be_visible()
-    proof = admin.page.get_by_label("Proof of what was erased").first
-    expect(proof).to_contain_text("keep this if you may ever have to prove")
+    expect(admin.page.get_by_role("heading", name="Message erased")).to_be_visible()
+    proof = admin.page.get_by_label("Proof of erasure").first
+    expect(proof).to_contain_text("save this to prove later")
     salt = proof.locator("dd").first
     expect(salt).to_have_text(re.compile(r"^[0-9a-f]{64}$"))
     admin.page.goto(erase)
-    expect(admin.page.get_by_role("heading", name="The message was erased")).to_be_visible()
-    expect(admin.page.get_by_label("Proof of what was erased")).to_have_count(0)
+    expect(admin.page.get_by_role("heading", name="Message erased")).to_be_visible()
+    expect(admin.page.get_by_label("Proof of erasure")).to_have_count(0)
 
     admin.open(receipt)
     expect(admin.page.locator("main")).to_contain_text("Not rebuildable since")
@@ -41,9 +41,9 @@ def test_an_erased_chat_shows_its_certificate_with_the_proof_once(admin: Person)
     admin.wait_for_reply()
     chat = re.sub(r"[?#].*", "", admin.page.url)
     admin.page.goto(f"{chat}erase")
-    admin.page.get_by_role("button", name="Erase for ever").click()
-    expect(admin.page.get_by_role("heading", name="The chat was erased")).to_be_visible()
-    expect(admin.page.get_by_label("Proof of what was erased")).to_be_visible()
+    admin.page.get_by_role("button", name="Erase chat").click()
+    expect(admin.page.get_by_role("heading", name="Chat erased")).to_be_visible()
+    expect(admin.page.get_by_label("Proof of erasure")).to_be_visible()
     admin.page.get_by_role("link", name="its address").click()
-    expect(admin.page.get_by_role("heading", name="The chat was erased")).to_be_visible()
-    expect(admin.page.get_by_label("Proof of what was erased")).to_have_count(0)
+    expect(admin.page.get_by_role("heading", name="Chat erased")).to_be_visible()
+    expect(admin.page.get_by_label("Proof of erasure")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Every page on a phone, in the dark, by keyboard, and after the person has left."""
+"""Every page on a phone, in dark mode, by keyboard, and after signing out."""
 
 import re
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from tests.browser.product import Product
 PAGES = (
     "/chats/new",
     "/settings/",
+    "/settings/appearance/",
     "/settings/exchange/",
     "/settings/keys/",
     "/settings/memory/",
@@ -25,6 +26,8 @@ PAGES = (
     "/teams/",
     "/teams/new?preset=support",
     "/account/password/",
+    "/help/audit/",
+    "/help/?q=policy",
     "/nowhere",
     "/admin/",
     "/admin/contextpolicy/contextpolicy/",
@@ -46,7 +49,7 @@ PAGES = (
 )
 OF_A_CHAT = ("folder", "team", "erase", "export", "compactions/", "find?q=what", "system-text")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-# The admin's own tables may be wider than a phone; they scroll in their own frame.
+# The admin's tables may be wider than a phone; they scroll inside their frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
 WORDS = "A wide table:\n\n| a | b | c |\n|---|---|---|\n| " + " | ".join(["x" * 60] * 3) + " |"
 
@@ -60,8 +63,8 @@ def a_chat(person: Person) -> str:
 
 def test_no_page_violates_the_content_security_policy(admin: Person) -> None:
     chat = a_chat(admin)
-    admin.page.get_by_role("link", name="What the model saw").click()
-    expect(admin.page.get_by_role("heading", name="What the model saw")).to_be_visible()
+    admin.page.get_by_role("link", name="Prompt receipt").click()
+    expect(admin.page.get_by_role("heading", name="Prompt receipt")).to_be_visible()
     for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT)):
         admin.open(path)
         expect(admin.page.locator("body")).to_be_visible()
@@ -86,7 +89,7 @@ def test_no_page_scrolls_sideways_on_a_phone(
         person.open(path)
         assert not person.scrolls_sideways(), path
     person.open(chat)
-    person.page.get_by_role("link", name="What the model saw").click()
+    person.page.get_by_role("link", name="Prompt receipt").click()
     assert not person.scrolls_sideways()
 
 
@@ -116,7 +119,7 @@ def test_pages_are_as_dark_as_the_system(
 
 
 def brightness(person: Person, name: str) -> float:
-    """How light a colour of the page is, 0 to 255."""
+    """The brightness of a colour of the page, 0 to 255."""
     css = str(person.value(f"getComputedStyle(document.body).{name}"))
     if css == "rgba(0, 0, 0, 0)":
         css = str(person.value(f"getComputedStyle(document.documentElement).{name}"))
@@ -149,11 +152,11 @@ def test_the_keyboard_alone_is_enough(admin: Person) -> None:
     tab_to(admin, "Regenerate")
     keys.press("ArrowLeft")
     keys.press("Enter")
-    expect(page.get_by_role("heading", name="What the model saw")).to_be_visible()
+    expect(page.get_by_role("heading", name="Prompt receipt")).to_be_visible()
 
 
 def tab_to(person: Person, name: str) -> None:
-    """Press Tab until the link or button of a name has the focus."""
+    """Press Tab until the link or button with a name has the focus."""
     for _ in range(40):
         person.page.keyboard.press("Tab")
         words = "document.activeElement.ariaLabel ?? document.activeElement.innerText?.trim()"
@@ -170,11 +173,11 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     person.sign_in(fresh.printed_link())
     chat = a_chat(person)
     page.get_by_role("link", name="Set a password").click()
-    expect(page.get_by_role("heading", name="Set a password")).to_be_visible()
+    expect(page.get_by_role("heading", name="Set password")).to_be_visible()
     password = "a long walk by the sea"
     for field in page.locator("input[type=password]").all():
         field.fill(password)
-    page.get_by_role("button", name="Set it").click()
+    page.get_by_role("button", name="Set password").click()
     expect(page.locator("#composer-text")).to_be_visible()
 
     person.open(chat)

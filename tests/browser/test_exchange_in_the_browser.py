@@ -1,4 +1,4 @@
-"""A chat goes out through its menu and comes in through the settings, as served."""
+"""Exporting a chat through its menu, and importing it in the settings."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 
-# More than any other form may have.
+# Longer than any other form accepts.
 LONG = "word " * 700_000
 
 
 def lines(*said: tuple[str, str, str]) -> str:
-    """UI messages, one a line."""
+    """UI messages, one per line."""
     return "".join(
         json.dumps({"id": own, "role": role, "parts": [{"type": "text", "text": text}]}) + "\n"
         for own, role, text in said
@@ -35,7 +35,7 @@ def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path)
     page.get_by_role("link", name="Import and export").click()
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Import").click()
-    # The page follows the import by itself.
+    # The page updates during the import without a reload.
     report = page.get_by_role("heading", name="Import results")
     expect(report).to_be_visible(timeout=60_000)
     page.get_by_role("link", name="What do ferns need?").click()
@@ -65,13 +65,13 @@ def test_a_long_import_is_followed_and_stopped(admin: Person, tmp_path: Path) ->
     admin.open("/settings/exchange/")
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Import").click()
-    expect(page.get_by_role("heading", name="Making chats")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name="Importing chats")).to_be_visible(timeout=60_000)
     progress = page.get_by_role("progressbar")
     expect(progress).to_have_attribute("max", "2000")
-    # It moves on without a hand.
+    # The page continues without input.
     expect(progress).not_to_have_attribute("value", "0", timeout=30_000)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("The import was stopped.")).to_be_visible()
+    expect(page.get_by_text("Import stopped.")).to_be_visible()
     page.get_by_role("link", name="Ferns 0", exact=True).click()
     expect(page.locator(".chat__title")).to_have_text("Ferns 0")
     admin.open("/settings/exchange/")

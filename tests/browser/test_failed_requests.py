@@ -1,6 +1,6 @@
-"""After a failed request the text is still in its field, with a sentence and a second try.
+"""After a failed request the field keeps its text, with an error message and a retry.
 
-`make form-errors` answers each form with every kind of failure, the suite with two of them.
+`make form-errors` answers each form with every kind of failure, the normal run with two of them.
 """
 
 import re
@@ -24,6 +24,7 @@ KINDS = (403, 404, 413, 429, 500, 502, 503, 504, CLOSED, SIGN_IN)
 PAGES = (
     "/chats/new",
     "/settings/",
+    "/settings/appearance/",
     "/settings/exchange/",
     "/settings/keys/",
     "/settings/memory/",
@@ -41,7 +42,7 @@ PAGES = (
     "/admin/contextpolicy/policyassignment/add/",
     "/admin/contextpolicy/legalhold/add/",
 )
-# The forms of a page that a script sends, with text in each of their fields.
+# The forms of a page that a script submits, with text in each of their fields.
 FILL = """
 (words) => {
   const isAdmin = Boolean(document.querySelector("#content-main"));
@@ -69,14 +70,14 @@ TEXTS = "(number) => forms[number].texts.map((field) => field.value)"
 
 
 class Answers:
-    """What a page's POST requests are answered with, and the bodies that they had."""
+    """The scripted answers to a page's POST requests, and the received bodies."""
 
     def __init__(self) -> None:
         self.kind: int | None = None
         self.bodies: list[bytes] = []
 
     def answer(self, route: Route) -> None:
-        """Answer a POST as it was told, and pass on everything else."""
+        """Answer a POST as scripted, and pass on all other requests."""
         if route.request.method != "POST" or self.kind is None:
             route.continue_()
             return
@@ -97,20 +98,20 @@ def answering(page: Page) -> Iterator[Answers]:
 
 
 def only_expected(person: Person) -> None:
-    """Forget what the browser says of failures that the test made."""
-    made = re.compile("Failed to (load|fetch)|htmx:|net::|Response Status Error")
+    """Remove console messages about the scripted failures."""
+    made = re.compile("Failed to (load|fetch)|net::|Response Status Error")
     person.complaints[:] = [said for said in person.complaints if not made.search(said)]
 
 
 def kinds_for(number: int) -> tuple[int, ...]:
-    """Return the failures of a form: all, or two that differ from form to form."""
+    """Return the failures for a form: all, or two that vary by form."""
     if EVERY_ROW:
         return KINDS
     return KINDS[number % len(KINDS)], KINDS[(number + 4) % len(KINDS)]
 
 
 def fail_each_form(person: Person, number: int) -> int:
-    """Let each form of the open page fail and be repeated; returns how many forms were tried."""
+    """Let each form of the open page fail and retry; return the number of forms."""
     page = person.page
     with answering(page) as answers:
         forms = page.evaluate(FILL, "Words that took an hour")
@@ -135,7 +136,7 @@ def fail_each_form(person: Person, number: int) -> int:
 
 
 def wait_until(page: Page, look: Callable[[], bool], what: str) -> None:
-    """Wait while the browser goes on; its requests are answered only then."""
+    """Wait without blocking the browser, whose requests need answers."""
     for _ in range(300):
         if look():
             return
@@ -144,7 +145,7 @@ def wait_until(page: Page, look: Callable[[], bool], what: str) -> None:
 
 
 def without_boundary(body: bytes) -> bytes:
-    """Return a body without the boundary that a browser invents for each."""
+    """Return a body without the random boundary of the browser."""
     return re.sub(rb"-+WebKitFormBoundary\w+", b"", body)
 
 

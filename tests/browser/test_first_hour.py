@@ -1,4 +1,4 @@
-"""The main job from end to end, as a newcomer sees it: a chat whose context a policy governs."""
+"""The main workflow of a new user: a chat whose context a policy governs."""
 
 import contextlib
 import re
@@ -22,7 +22,7 @@ def test_a_newcomer_chats_sees_a_summary_and_changes_the_policy(
     person = open_tab(fresh)
     page = person.page
     person.sign_in(fresh.printed_link())
-    expect(page.get_by_text("The demo model answers here")).to_be_visible()
+    expect(page.get_by_text("Demo model ·")).to_be_visible()
 
     tokens_arrive(person)
     person.mark_page()
@@ -48,7 +48,7 @@ def tokens_arrive(person: Person) -> None:
 
 
 def send_until_the_marker_appears(person: Person) -> None:
-    """Six short messages lead to a summary, which takes its place in the open page."""
+    """Six short messages lead to a summary, whose marker appears in the open page."""
     marker = person.page.locator("details.marker")
     for number in range(2, 9):
         if marker.count():
@@ -63,7 +63,7 @@ def send_until_the_marker_appears(person: Person) -> None:
 
 
 def read_what_lies_under_the_marker(person: Person) -> None:
-    """Summary, kept facts, and the originals word for word; a line leads to its source."""
+    """Summary, facts, and the original messages; a line links to its source."""
     page = person.page
     page.locator("details.marker > summary").click()
     expect(page.locator(".marker__title")).to_contain_text("Summary sent in place of messages 1 to")
@@ -74,7 +74,7 @@ def read_what_lies_under_the_marker(person: Person) -> None:
 
 
 def narrow_the_window(person: Person) -> None:
-    """In the administration the policy gets another strategy: the newest two messages only."""
+    """Change the policy's strategy in the administration to the newest two messages only."""
     page = person.page
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Policies", exact=True).click()
@@ -86,21 +86,21 @@ def narrow_the_window(person: Person) -> None:
 
 
 def the_next_turn_obeys(person: Person) -> None:
-    """The next prompt holds the newest messages alone; the reply and its receipt say so."""
+    """The next prompt has the newest messages only; reply and receipt show it."""
     reply = person.send("What do you know about the order now?")
     expect(reply).to_contain_text("strategy simple, window of 2 messages")
     expect(reply).to_contain_text("older than the window")
-    reply.get_by_role("link", name="What the model saw").click()
+    reply.get_by_role("link", name="Prompt receipt").click()
     page = person.page
     expect(page.locator(".pseg", has=page.get_by_text("History", exact=True))).to_have_count(2)
-    expect(page.get_by_text("Older than the window")).to_be_visible()
+    expect(page.get_by_text("Outside the window")).to_be_visible()
 
 
 def the_ledger_tells_it(person: Person) -> None:
-    """The audit list has the compaction and the change of the policy, and its chains hold."""
+    """The audit list has the compaction and the policy change, and its chains are valid."""
     page = person.page
     person.open("/admin/contextpolicy/auditevent/")
     for event in ("compaction.published", "policy.version_created", "context.compressed"):
         expect(page.get_by_role("link", name=event).first).to_be_visible()
     person.open("/admin/contextpolicy/auditevent/verify/")
-    expect(page.locator("#content")).to_contain_text("hold")
+    expect(page.locator("#content")).to_contain_text("each chain matches its last row")

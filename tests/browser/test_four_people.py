@@ -1,6 +1,6 @@
-"""The four people from sign-in to what they came for: no dead end, no console, every act counted.
+"""The main tasks of the four roles from sign-in on: no dead ends, no console errors, few actions.
 
-An act is a click, a choice in a list, or Enter. Typing is none.
+An action is a click, a choice in a list, or Enter. Typing does not count.
 """
 
 import json
@@ -33,7 +33,7 @@ reader.groups.add(Group.objects.get(name="Auditor"))
 
 
 class Acts:
-    """What a person does in their browser, counted."""
+    """A person's actions in the browser, counted."""
 
     def __init__(self, page: Page) -> None:
         self.count = 0
@@ -41,7 +41,7 @@ class Acts:
         page.context.add_init_script(COUNT)
 
     def note(self) -> None:
-        """Count one more."""
+        """Count an action."""
         self.count += 1
 
 
@@ -52,7 +52,7 @@ def test_four_people_reach_what_they_came_for(
 ) -> None:
     person, auditor = open_tab(fresh), open_tab(fresh)
     acts, acts_of_auditor = Acts(person.page), Acts(auditor.page)
-    # Who chats: the button of the link, and Enter.
+    # The chat user: the button of the link, and Enter.
     person.sign_in(fresh.printed_link())
     person.type("The order 4711 of Anna Berg goes to Oslo on 3 May 2026.")
     person.wait_for_reply()
@@ -85,7 +85,7 @@ def test_four_people_reach_what_they_came_for(
 
 
 def a_first_policy(person: Person) -> None:
-    """From the chat to a policy of one's own, for everybody."""
+    """From the chat to a new policy for everyone."""
     page = person.page
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Policies", exact=True).click()
@@ -94,14 +94,14 @@ def a_first_policy(person: Person) -> None:
     page.locator("label.policy-card", has_text="Newest messages, counted").click()
     page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
-    page.get_by_role("link", name="Assign it").click()
+    page.get_by_role("link", name="Assign policy").click()
     page.get_by_label("Applies to").select_option(label="Everyone")
     with page.expect_navigation():
         page.get_by_role("button", name="Save", exact=True).click()
 
 
 def a_first_answer(auditor: Person) -> None:
-    """What was summarised in whose chat, and whether the record is whole."""
+    """The summaries of a chat, and the result of the verification."""
     auditor.open("/")
     page = auditor.page
     page.get_by_label("Name").fill("audrey")
@@ -113,21 +113,21 @@ def a_first_answer(auditor: Person) -> None:
     expect(page.locator("#content")).to_contain_text("In force")
     page.get_by_role("link", name="Audit ledger", exact=True).click()
     page.get_by_role("link", name="Verify").first.click()
-    expect(page.locator("#content")).to_contain_text("hold")
+    expect(page.locator("#content")).to_contain_text("each chain matches its last row")
 
 
 def a_first_key(person: Person) -> str:
-    """From the chat to a key of one's own."""
+    """From the chat to a new API key."""
     page = person.page
     page.get_by_role("link", name="Settings").click()
     page.get_by_role("link", name="API keys").click()
     page.get_by_label("Name", exact=True).fill("A program")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
     return page.locator("#new-key code").first.inner_text()
 
 
 def answered(product: Product, *, key: str) -> str:
-    """The reply that a program gets with the key, piece by piece."""
+    """The streamed reply that a client gets with the key."""
     chat = json.loads(asked(product, "chats", {}, key=key))["id"]
     said = {"text": "Hello", "stream": True}
     events = asked(product, f"chats/{chat}/messages", said, key=key).splitlines()
@@ -136,7 +136,7 @@ def answered(product: Product, *, key: str) -> str:
 
 
 def asked(product: Product, path: str, body: dict[str, object], *, key: str) -> str:
-    """What the API answers."""
+    """A response of the API."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(  # noqa: S310  # loopback
         f"{product.url}/api/v1/{path}", data=json.dumps(body).encode(), headers=headers

@@ -1,4 +1,4 @@
-"""An independent team in the browser: all write at once, and one button stops them."""
+"""An independent team in the browser: all agents write at once, and one button stops them."""
 
 import re
 
@@ -18,12 +18,12 @@ SLOW = "[[fake tokens=150 ms=30]]"
 
 @pytest.fixture
 def independent(admin: Person, team: str) -> str:
-    """The team of three, whose agents reply independently; its name."""
+    """A team of three whose agents reply independently; its name."""
     admin.open("/teams/")
     admin.page.get_by_role("link", name=team, exact=True).click()
     admin.page.get_by_label(re.compile("independent", re.IGNORECASE)).check()
     with admin.page.expect_navigation():
-        admin.page.get_by_role("button", name="Save the team").click()
+        admin.page.get_by_role("button", name="Save team").click()
     return team
 
 
@@ -42,7 +42,7 @@ def test_all_write_at_once_and_stand_in_their_order(
     expect(page.locator(LIVE)).to_have_count(3)
     expect(page.get_by_role("button", name="Stop all")).to_have_count(1)
     expect(page.locator("#round")).to_contain_text("at the same time")
-    expect(page.locator("#round")).to_contain_text("Settled. 3 replies", timeout=WAIT)
+    expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
     page.reload()
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]

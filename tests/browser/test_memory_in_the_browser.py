@@ -1,4 +1,4 @@
-"""Memory as a person meets it: turned on, told in a chat, seen under the reply, undone."""
+"""Memory in the browser: enable it, state a preference, see it under the reply, undo it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,21 +18,22 @@ def test_what_a_person_tells_is_noted_under_the_reply_and_used_elsewhere(
     page = person.page
     person.open("/settings/")
     page.get_by_role("link", name="Memory", exact=True).click()
-    expect(page.get_by_text("Off: nothing is noted of you")).to_be_visible()
+    expect(page.get_by_text("Memory is off")).to_be_visible()
     with page.expect_navigation():
-        page.get_by_role("button", name="Turn it on").click()
+        page.get_by_role("button", name="Turn memory on").click()
     page.get_by_label("For all of your chats").fill("Be brief.")
     with page.expect_navigation():
-        page.get_by_role("button", name="Save").first.click()
+        page.get_by_role("button", name="Save instructions").click()
+    expect(page.get_by_role("button", name="Turn memory off")).to_be_visible()
 
     person.new_chat("Remember that I am vegetarian. What can I cook?")
     person.wait_for_reply()
-    noted = page.get_by_text("Noted: Diet: I am vegetarian")
+    noted = page.get_by_text("Saved: Diet: I am vegetarian")
     expect(noted).to_be_visible()
 
     person.new_chat("And here?")
     person.wait_for_reply()
-    page.get_by_role("link", name="What the model saw").click()
+    page.get_by_role("link", name="Prompt receipt").click()
     expect(page.get_by_text("- diet: I am vegetarian")).to_be_visible()
     expect(page.get_by_text("Be brief.")).to_be_visible()
 
@@ -40,6 +41,6 @@ def test_what_a_person_tells_is_noted_under_the_reply_and_used_elsewhere(
     with page.expect_navigation():
         page.get_by_role("button", name="Delete I am vegetarian").click()
     expect(page.get_by_text("I am vegetarian", exact=True)).not_to_be_visible()
-    expect(page.get_by_text("Nothing yet.")).to_be_visible()
-    page.get_by_role("button", name="Turn it off").click()
+    expect(page.get_by_text("No preferences yet.")).to_be_visible()
+    page.get_by_role("button", name="Turn memory off").click()
     assert person.complaints == []

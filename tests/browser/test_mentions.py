@@ -1,4 +1,4 @@
-"""Names of agents in the message box: offered after an @, taken by key and by pointer."""
+"""Agent names in the message box: suggested after an @, selected by key and by pointer."""
 
 import re
 from collections.abc import Callable
@@ -24,14 +24,14 @@ AGENTS = ("Planner", "Billing Agent", "Critic", "Writer")
 
 @pytest.fixture
 def chat(admin: Person, connected: str, scripted: FakeServer) -> Person:
-    """A chat of a team of four, one with two words for a name, and one that rests."""
+    """A chat with a team of four: one name has two words, and one agent is inactive."""
     del connected
     made = [{"name": name, "rests": name == "Writer"} for name in AGENTS]
     admin.open("/chats/new")
     ask(admin, "teams", {"name": NAME, "agents": made, "routing": "person"})
     scripted.configure(replies=[{"text": "Here."}])
     begin(admin, NAME, "Who is there?")
-    expect(admin.page.locator("#round")).to_contain_text("Settled", timeout=WAIT)
+    expect(admin.page.locator("#round")).to_contain_text("Finished", timeout=WAIT)
     return admin
 
 
@@ -41,7 +41,7 @@ def box(person: Person) -> Locator:
 
 
 def offered(person: Person) -> list[str]:
-    """The names on the list; none while it is closed."""
+    """The suggested names; none while the list is closed."""
     return person.page.locator("#mentions:not([hidden]) > :not([hidden]) bdi").all_inner_texts()
 
 
@@ -51,7 +51,7 @@ def names(person: Person) -> Locator:
 
 
 def write(person: Person, text: str) -> None:
-    """Type it into the emptied box, key by key."""
+    """Clear the box and type a text key by key."""
     box(person).fill("")
     box(person).press_sequentially(text)
 
@@ -117,7 +117,7 @@ def test_a_name_is_put_where_the_caret_is(chat: Person) -> None:
 )
 def test_nothing_is_offered_where_nobody_is_called(chat: Person, text: str) -> None:
     box(chat).fill(text[:-1])
-    # The end of it is typed as a key, so that the list has its chance.
+    # The last character is typed as a key, so that the list can open.
     box(chat).press_sequentially(text[-1])
     expect(box(chat)).to_have_value(text)
     expect(names(chat)).to_be_hidden()
@@ -144,7 +144,7 @@ def test_escape_closes_the_list_and_leaves_the_reply_alone(
     box(chat).press("Escape")
     expect(names(chat)).to_be_hidden()
     expect(box(chat)).to_have_value("@")
-    # For this @ it stays closed; the next one opens it anew.
+    # For this @ it stays closed; the next @ opens it again.
     box(chat).press_sequentially("cr")
     expect(names(chat)).to_be_hidden()
     box(chat).press_sequentially(" @cr")
@@ -224,7 +224,7 @@ def test_it_is_taken_by_a_finger_on_a_phone_and_read_by_a_screen_reader(
     scheme: str,
 ) -> None:
     options: dict[str, Any] = {**PHONE, "color_scheme": scheme, "reduced_motion": "reduce"}
-    # The judge itself tries out a style.
+    # axe itself tests a style.
     person = open_tab(product, storage_state=signed_in, bypass_csp=True, **options)
     person.page.goto(chat.page.url)
     box(person).tap()

@@ -1,4 +1,4 @@
-"""The message box: focus, drafts, one's own message at once, copying, and how Enter sends."""
+"""The message box: focus, drafts, immediate display of messages, copying, and the Enter key."""
 
 import re
 from typing import Any
@@ -55,7 +55,7 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
         admin.wait_for_reply()
         expect(page.locator("#sending")).to_be_empty()
     answered = held(page.context)
-    # It did not arrive: the words are there still, also where the same were said before.
+    # The message did not arrive: the text is still there, also after an identical message.
     for words in (LATER, "The same words"):
         box.fill(words)
         box.press("Enter")
@@ -65,7 +65,7 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
     assert len(answered) == 2
     box.fill(FORMULA)
     page.context.unroute_all()
-    # It arrives, and nobody hears the answer.
+    # The message arrives, but the response is lost.
     box.press("Enter")
     expect(page.locator(".msg--user", has_text="Twice")).to_be_visible()
     page.evaluate(
@@ -94,7 +94,7 @@ def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> Non
 
 
 def held(context: BrowserContext) -> list[Route]:
-    """Messages on their way, which the network holds back."""
+    """Messages delayed by the network."""
     waiting: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -140,7 +140,7 @@ def test_a_message_that_the_network_lost_is_marked_and_its_words_are_kept(admin:
     expect(mine).not_to_contain_text("not sent")
     admin.wait_for_reply()
     expect(mine).to_have_count(1)
-    # What the browser says of the network is no fault of the page.
+    # The browser's network errors are not errors of the page.
     admin.complaints[:] = [said for said in admin.complaints if "ERR_FAILED" not in said]
 
 
@@ -205,7 +205,7 @@ def test_control_enter_saves_where_enter_makes_a_line(admin: Person) -> None:
     area.fill("Answer briefly.")
     area.press("Enter")
     area.press("Control+Enter")
-    expect(admin.page.get_by_text("It counts from the next message on.")).to_be_visible()
+    expect(admin.page.get_by_text("It applies from the next message on.")).to_be_visible()
     admin.page.goto(chat)
     admin.page.get_by_label("Chat actions").click()
-    expect(admin.page.get_by_text("This chat has instructions of its own")).to_be_visible()
+    expect(admin.page.get_by_text("This chat has its own instructions")).to_be_visible()

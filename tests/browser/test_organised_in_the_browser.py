@@ -1,4 +1,4 @@
-"""Chats in order, keys and servers, as a person does it in the browser."""
+"""Folders, keys and servers in the browser."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.fakes.fake_server import FakeServer
 
 
 def menu(person: Person, name: str) -> Locator:
-    """An entry of the chat's menu, which is opened for it."""
+    """An entry of the chat's menu, which is opened first."""
     page = person.page
     page.locator("summary[aria-label='Chat actions']").click()
     return page.locator(".chat__actions .menu__panel").get_by_text(name)
@@ -36,7 +36,7 @@ def test_a_chat_is_pinned_and_filed_and_its_folder_opens_in_place(admin: Person)
 
     menu(admin, "Folder…").click()
     page.get_by_label("Or in a new folder").fill("Warranty cases")
-    page.get_by_role("button", name="Put it there").click()
+    page.get_by_role("button", name="Move chat").click()
     folder = page.locator(".navfolder", has_text="Warranty cases")
     expect(folder).to_have_attribute("open", "")
     expect(folder.locator("[aria-current=page]")).to_contain_text("Pressure")
@@ -51,7 +51,7 @@ def test_a_chat_is_pinned_and_filed_and_its_folder_opens_in_place(admin: Person)
     expect(admin.reply).to_be_visible()
 
     folder.get_by_role("link", name="Rename or delete this folder").click()
-    page.get_by_role("button", name="Delete the folder").click()
+    page.get_by_role("button", name="Delete folder").click()
     expect(page.locator(".navfolder")).to_have_count(0)
     expect(in_list(admin, "Pressure")).to_be_visible()
 
@@ -62,18 +62,18 @@ def test_an_empty_folder_is_opened_in_the_list_and_deleted(admin: Person) -> Non
     admin.wait_for_reply()
     menu(admin, "Folder…").click()
     page.get_by_label("Or in a new folder").fill("Empty soon")
-    page.get_by_role("button", name="Put it there").click()
+    page.get_by_role("button", name="Move chat").click()
     menu(admin, "Folder…").click()
-    page.get_by_label("In no folder").check()
+    page.get_by_label("No folder").check()
     with page.expect_navigation():
-        page.get_by_role("button", name="Put it there").click()
+        page.get_by_role("button", name="Move chat").click()
 
     admin.open("/chats/new")
     folder = page.locator(".navfolder", has_text="Empty soon")
     folder.locator("summary").click()
-    expect(folder).to_contain_text("No chats lie here")
+    expect(folder).to_contain_text("No chats in this folder")
     folder.get_by_role("link", name="Rename or delete this folder").click()
-    page.get_by_role("button", name="Delete the folder").click()
+    page.get_by_role("button", name="Delete folder").click()
     expect(page.locator("#chat-list")).to_be_visible()
     expect(folder).to_have_count(0)
 
@@ -85,13 +85,13 @@ def test_a_chat_is_archived_and_deleted_and_both_are_taken_back(admin: Person) -
     menu(admin, "Archive").click()
     expect(page.locator(".chat__bar .chip", has_text="Archived")).to_be_visible()
     page.get_by_role("link", name="Archived and deleted").click()
-    page.get_by_role("button", name="Back to the list").click()
-    page.get_by_role("link", name="To the newest chat").click()
+    page.get_by_role("button", name="Unarchive").click()
+    page.get_by_role("link", name="Newest chat").click()
     expect(in_list(admin, "Tariffs")).to_be_visible()
 
     menu(admin, "Delete chat").click()
-    expect(page.get_by_role("heading", name="This chat is deleted")).to_be_visible()
-    page.get_by_role("button", name="Bring it back").click()
+    expect(page.get_by_role("heading", name="Chat deleted")).to_be_visible()
+    page.get_by_role("button", name="Restore chat").click()
     expect(admin.reply).to_contain_text("Demo model")
 
 
@@ -107,7 +107,7 @@ def test_a_temporary_chat_says_so_and_is_erased_by_its_button(admin: Person) -> 
     expect(page.locator("#welcome")).to_be_visible()
     expect(in_list(admin, "Only for now")).to_have_count(0)
     admin.open(address.removeprefix(admin.product.url))
-    expect(page.get_by_text("There is nothing here")).to_be_visible()
+    expect(page.get_by_text("Not found, or you do not have access")).to_be_visible()
 
 
 def test_a_key_is_made_copied_and_revoked(admin: Person) -> None:
@@ -117,7 +117,7 @@ def test_a_key_is_made_copied_and_revoked(admin: Person) -> None:
     page.get_by_role("link", name="API keys").click()
     page.get_by_label("Name", exact=True).fill("warehouse-bot")
     page.get_by_label("Read audit events").check()
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
     secret = page.locator("#new-key code").first.inner_text()
     assert secret.startswith("plm_")
     page.locator("#new-key").get_by_role("button", name="Copy").first.click()
@@ -145,27 +145,27 @@ def test_a_server_is_connected_edited_refused_twice_and_disconnected(
     page.get_by_label("Name", exact=True).fill("Shelf")
     page.get_by_role("button", name="Test and save").click()
     expect(page.locator(".notice--ok")).to_contain_text(
-        re.compile(r"Shelf answered in \d+\.\d+ s\. Models for chatting: 1\.")
+        re.compile(r"Shelf responded in \d+\.\d+ s\. Chat models: 1\.")
     )
     card = page.locator("#provider-shelf")
     expect(card).to_contain_text("quick, 4096 tokens")
     expect(card).not_to_contain_text("bge-m3")
-    # Again: the sentence comes, and what was typed is still there.
+    # Again: the error appears, and the typed text is still there.
     page.get_by_label("Address").fill(fake.base_url)
     page.get_by_label("Key").fill("sk-typed")
     page.get_by_role("button", name="Test and save").click()
-    expect(page.locator("#server-refusal")).to_contain_text("connected already, as “Shelf”")
+    expect(page.locator("#server-refusal")).to_contain_text("already connected as “Shelf”")
     expect(page.get_by_label("Key")).to_have_value("sk-typed")
 
     card.get_by_role("button", name="Test again").click()
-    expect(page.locator(".notice--ok")).to_contain_text("Shelf answered in")
+    expect(page.locator(".notice--ok")).to_contain_text("Shelf responded in")
     card.get_by_role("link", name="Edit or disconnect").click()
     page.get_by_label("Name", exact=True).fill("Rack")
     page.get_by_role("button", name="Test and save").click()
     expect(card).to_contain_text("Rack")
     card.get_by_role("link", name="Edit or disconnect").click()
     page.get_by_role("button", name="Disconnect").click()
-    expect(page.get_by_text("Rack is disconnected")).to_be_visible()
+    expect(page.get_by_text("Rack was disconnected")).to_be_visible()
     expect(card).to_have_count(0)
 
 

@@ -1,4 +1,4 @@
-"""An administrator writes a policy in the browser, and the next reply obeys it."""
+"""An administrator writes a policy in the browser, and the next reply uses it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 @pytest.fixture(scope="module")
 def extended(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """An installation in which a package with two strategies is installed."""
+    """An installation with a package of two strategies."""
     package: Path = install(tmp_path_factory)
     running = Product(PYTHONPATH=str(package), MESSAGES_PER_MINUTE="1000")
     try:
@@ -67,7 +67,7 @@ def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
     touch(lambda: page.locator("#id_keep_last_messages").fill("20"))
     touch(lambda: page.locator("#id_summarization_model").select_option("demo"))
     touch(page.get_by_label("Numbers", exact=True).check)
-    # The sentence and the findings follow what is typed.
+    # The description and the warnings follow the input.
     expect(page.locator("#policy-told")).to_contain_text("demo prepares a summary")
     expect(page.locator("#policy-told")).to_contain_text("each turn would compact again")
     touch(page.get_by_role("button", name="Set “Longest summary” to 600").click)
@@ -76,9 +76,9 @@ def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
 
     page.get_by_role("button", name="Preview", exact=True).click()
     expect(page.locator(".policy-side")).to_have_count(2)
-    expect(page.locator(".policy-side").last).to_contain_text("Careful, as it is written")
+    expect(page.locator(".policy-side").last).to_contain_text("Careful (edited)")
     touch(page.get_by_role("button", name="Save", exact=True).click)
-    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
     assert touched == 8
     assert person.complaints == []
 
@@ -133,14 +133,14 @@ def test_a_strategy_of_a_package_brings_its_own_inputs(
 
 
 def saved(person: Person, name: str) -> str:
-    """Make a policy with a summary, and stay on its page: its address."""
+    """Create a policy with a summary and stay on its page; return its address."""
     page = person.page
     person.open(ADD)
     page.locator("#id_name").fill(name)
     card(page, "a summary of the rest").click()
     page.locator("#id_token_budget").fill("24000")
     page.get_by_role("button", name="Save and continue editing").click()
-    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
     return page.url
 
 
@@ -170,13 +170,13 @@ def test_figures_in_plain_words_lead_to_their_fields_and_tell_what_changed(
     assert style[1] == "3px"
     assert not person.scrolls_sideways()
 
-    # A figure of a folded field opens the fold.
+    # A figure of a collapsed field expands it.
     refused = page.locator("#id_input_length_limit")
     expect(refused).to_be_hidden()
     sentence.get_by_role("link", name="32,000").click()
     expect(refused).to_be_focused()
     expect(refused).to_be_in_viewport()
-    # Of a field of several boxes the first is ready.
+    # For a field with several boxes the first gets the focus.
     page.locator("#field-pinned_kinds input").first.check()
     sentence.get_by_role("link", name="addresses").click()
     expect(page.locator("#id_pinned_kinds_0")).to_be_focused()
@@ -193,7 +193,7 @@ def test_figures_are_anchors_without_scripts(
     person.open(ADD)
     refused = page.locator("#id_input_length_limit")
     card(page, "a summary of the rest").click()
-    page.get_by_role("button", name="Look, without saving").click()
+    page.get_by_role("button", name="Preview changes").click()
     expect(refused).to_be_hidden()
     page.locator(".policy-sentence").get_by_role("link", name="32,000").click()
     expect(refused).to_be_in_viewport()
@@ -206,9 +206,9 @@ def test_the_form_works_without_scripts(
     page = person.page
     person.open(ADD)
     card(page, "Newest messages, counted").click()
-    page.get_by_role("button", name="Look, without saving").click()
+    page.get_by_role("button", name="Preview changes").click()
     expect(page.locator("#policy-first #id_window_size")).to_be_visible()
-    # A lock comes with the value that it holds.
+    # A lock is added with the value.
     lock = page.locator("#id_lock_window_size")
     expect(lock).not_to_be_visible()
     page.locator("#id_window_size").fill("900")
@@ -267,17 +267,17 @@ def test_a_layout_written_in_the_browser_governs_the_next_reply(
     page.locator("#id_name").fill("As text")
     card(page, "as many as fit").click()
     expect(page.locator("#policy-first #id_compact_to")).to_be_visible()
-    page.locator("summary", has_text="What is sent").click()
+    page.locator("summary", has_text="Prompt contents").click()
     page.locator("#id_layout").select_option("A")
     page.locator("#id_question_prefix").fill("Asked: ")
     page.locator("summary", has_text="Tools").click()
     page.locator("#id_tool_output_rules").fill("look_up: cut 5")
     page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.locator(".errorlist", has_text="Line 1: “cut 5” is no rule.")).to_be_visible()
+    expect(page.locator(".errorlist", has_text="Line 1: “cut 5” is not a rule.")).to_be_visible()
     page.locator("#id_tool_output_rules").fill("look_up: limit 500, keep newest 2\n*: limit 900")
     page.get_by_role("button", name="Save and continue editing").click()
     expect(page.locator(".messagelist", has_text="as text in a user message")).to_be_visible()
-    page.get_by_role("link", name="Assign it").click()
+    page.get_by_role("link", name="Assign policy").click()
     page.locator("#id_place").select_option("instance")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".messagelist .success")).to_be_visible()
@@ -285,8 +285,39 @@ def test_a_layout_written_in_the_browser_governs_the_next_reply(
     person.new_chat("First question")
     person.wait_for_reply()
     person.send("Second question")
-    page.get_by_role("link", name="What the model saw").last.click()
+    page.get_by_role("link", name="Prompt receipt").last.click()
 
-    expect(page.get_by_text("Layout A: the history goes along as text")).to_be_visible()
+    expect(
+        page.get_by_text("Layout A: one user message contains the history as text")
+    ).to_be_visible()
     expect(page.get_by_text("Message 1, in message 1 of the request")).to_be_visible()
     assert person.complaints == []
+
+
+def test_a_suggestion_clicked_while_the_form_reloads_is_applied(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor)
+    page = person.page
+    person.open(ADD)
+    card(page, "a summary of the rest").click()
+    expect(page.locator("#id_keep_last_messages")).to_be_visible()
+    page.locator("#id_token_budget").fill("8000")
+    page.locator("#id_keep_last_messages").fill("20")
+    suggestion = page.get_by_role("button", name="Set “Longest summary” to")
+    expect(suggestion).to_be_visible()
+    wanted = suggestion.inner_text().rpartition(" ")[2]
+    held: list[Route] = []
+    page.route("**/contextpolicy/add/", lambda route: held.append(route))
+    # The warnings follow the input: their request is still running at the click, and its answer
+    # replaces the button.
+    page.locator("#id_keep_last_messages").fill("21")
+    page.locator("#id_keep_last_messages").fill("20")
+    expect(page.locator("#policy-told")).to_contain_text("each turn would compact again")
+    page.wait_for_timeout(600)
+    assert len(held) == 1
+    suggestion.click()
+    page.route("**/contextpolicy/add/", lambda route: route.continue_())
+    for route in held:
+        route.continue_()
+    expect(page.locator("#id_summary_max_tokens")).to_have_value(wanted)

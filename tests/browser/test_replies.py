@@ -1,4 +1,4 @@
-"""Replies as people meet them: growing, stopped, failed, waiting, and after a reload."""
+"""Replies in the browser: streaming, stopped, failed, waiting, and after a reload."""
 
 import re
 import time
@@ -17,7 +17,7 @@ SLOW = "[[fake tokens=400 ms=30]]"
 
 @pytest.fixture(scope="module")
 def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
-    """The fake server, connected on the setup page as an operator does it; its host."""
+    """The fake server, connected on the setup page as an operator does; its host."""
     context = browser.new_context(storage_state=signed_in)
     person = Person(context.new_page(), product)
     page = person.page
@@ -25,7 +25,7 @@ def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) 
     page.get_by_label("Address").fill(fake.base_url)
     page.get_by_label("Name", exact=True).fill("The test server")
     page.get_by_role("button", name="Test and save").click()
-    expect(page.locator(".card", has_text="The test server")).to_contain_text("in use")
+    expect(page.locator(".card", has_text="The test server")).to_contain_text("In use")
     must_be_quiet(person)
     context.close()
     return fake.host
@@ -33,13 +33,13 @@ def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) 
 
 @pytest.fixture
 def scripted(fake: FakeServer) -> Iterator[FakeServer]:
-    """The fake server, told nothing."""
+    """The fake server without a script."""
     yield fake
     fake.configure(replies=[], faults=[])
 
 
 def choose(person: Person, model: str) -> None:
-    """Pick the model that answers in a chat that is about to begin."""
+    """Choose the model of a new chat."""
     person.open("/chats/new")
     person.page.locator("#model-picker > summary").click()
     person.page.locator("#model-picker label", has_text=model).click()
@@ -47,7 +47,7 @@ def choose(person: Person, model: str) -> None:
 
 
 def begin(person: Person, text: str, *, model: str = "fake-chat") -> None:
-    """Begin a chat with a model of the fake server."""
+    """Start a chat with a model of the fake server."""
     choose(person, model)
     person.type(text)
     expect(person.page.locator("#context-meter")).to_be_visible()
@@ -65,7 +65,7 @@ def test_a_reply_is_stopped_in_the_middle_and_can_be_continued(
     expect(admin.reply).to_contain_text(" 5@")
     expect(admin.page.locator("#status")).to_have_text("Reply stopped.")
     assert " 399@" not in admin.reply.inner_text()
-    admin.reply.get_by_role("button", name="Continue the reply").click()
+    admin.reply.get_by_role("button", name="Continue reply").click()
     expect(admin.reply).to_contain_text("continued")
     admin.wait_for_reply()
 
@@ -78,7 +78,7 @@ def test_a_failed_reply_says_why_and_is_tried_again(
 
     outcome = admin.page.locator(".notice--danger")
     expect(outcome).to_contain_text("No complete reply")
-    expect(outcome).to_contain_text("did not accept the request")
+    expect(outcome).to_contain_text("rejected the request")
     expect(outcome).to_contain_text("Your message is saved.")
     admin.page.get_by_role("button", name="Try again").click()
 
@@ -97,7 +97,7 @@ def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
     outcome = admin.page.locator(".notice--danger")
     expect(outcome).to_contain_text("content filter ended this reply")
     expect(outcome).to_contain_text("content_filtered")
-    expect(admin.reply).to_contain_text("cut by a content filter")
+    expect(admin.reply).to_contain_text("stopped by a content filter")
     expect(admin.reply).to_contain_text(" 4@")
     expect(admin.reply).to_contain_text("not sent: incomplete")
     assert not admin.scrolls_sideways()
@@ -106,11 +106,11 @@ def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
     sent = str(scripted.requests()[-1]["body"]["messages"])
     assert "This is filtered" in sent
     assert " 4@" not in sent
-    admin.page.get_by_role("button", name="Keep it").click()
-    expect(admin.page.get_by_text("cut by a content filter, kept")).to_be_visible()
+    admin.page.get_by_role("button", name="Keep reply").click()
+    expect(admin.page.get_by_text("stopped by a content filter, kept")).to_be_visible()
 
 
-# How far the words of the reply had come in each picture; the fake server numbers them.
+# The progress of the reply in each frame; the fake server numbers the tokens.
 WATCH = """
 window.heights = [];
 (function look() {

@@ -1,4 +1,4 @@
-"""Formulas, tasks and footnotes on the page: light, dark and on a phone."""
+"""Formulas, task lists and footnotes on the page: light, dark and on a phone."""
 
 import re
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def test_formulas_tasks_and_footnotes_look_as_they_should(
 
 
 def wide_boxes(page: Page) -> list[str]:
-    """How the boxes are displayed that are narrower than their formula."""
+    """The display of boxes that are narrower than their formula."""
     found: list[str] = page.locator(".math").evaluate_all(
         "all => all.filter(box => box.scrollWidth > box.clientWidth + 1)"
         ".map(box => getComputedStyle(box).display)"
@@ -81,7 +81,7 @@ def wide_boxes(page: Page) -> list[str]:
 
 
 def follow_the_footnote(page: Page) -> None:
-    """The number leads to its note, the note back to its number, in this page."""
+    """The number links to its footnote, the footnote back to its number, in this page."""
     address = page.url.partition("#")[0]
     note = page.locator("li.note")
     page.locator("sup.note a").click()

@@ -1,4 +1,4 @@
-"""Search as a person does it: the palette over every page, and the page with its filters."""
+"""Search in the browser: the palette on every page, and the search page with its filters."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ AXE = "axe.run(document, {resultTypes: ['violations']})"
 
 
 def serious(person: Person) -> list[str]:
-    """What axe finds on the page as it is now."""
+    """axe's serious problems of the current page."""
     source = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     person.value(source)
     return [
@@ -28,7 +28,7 @@ def serious(person: Person) -> list[str]:
 
 
 def found_in_palette(person: Person, words: str) -> Any:
-    """The options for some words, once the background has indexed them."""
+    """The palette's options for some words, after the background job has indexed them."""
     page = person.page
     options = page.locator("#palette-list [role=option]")
     for _ in range(60):
@@ -43,7 +43,7 @@ def found_in_palette(person: Person, words: str) -> Any:
 
 
 def shot(person: Person, name: str) -> None:
-    """Keep a picture where somebody asked for pictures."""
+    """Save a screenshot if requested."""
     if folder := os.environ.get("SHOTS"):
         person.page.screenshot(path=Path(folder) / f"{name}.png")
 
@@ -69,7 +69,7 @@ def test_the_palette_finds_while_somebody_types_and_opens_the_place(admin: Perso
     chosen = page.locator("#palette-list [aria-selected=true]")
     expect(box).to_have_attribute("aria-activedescendant", chosen.get_attribute("id") or "")
     assert serious(admin) == []
-    # An input method's Enter opens nothing, whether or not its composition has ended by then.
+    # The Enter key of an input method opens nothing, whether or not its composition has ended.
     for detail in ("isComposing: true", "keyCode: 229"):
         admin.value(
             f"document.querySelector('{QUESTION}').dispatchEvent(new KeyboardEvent('keydown',"
@@ -110,6 +110,8 @@ def test_a_slow_answer_to_older_words_never_replaces_a_newer_one(admin: Person) 
     expect(page.locator("#palette-found")).to_have_attribute("data-question", "newer")
     page.keyboard.press("Escape")
     expect(page.locator("#palette")).not_to_be_visible()
+    # A newer request replaced a late one: not an error of the page.
+    assert admin.complaints == []
 
 
 def test_the_page_follows_what_is_typed_and_back_returns_to_the_list(

@@ -1,4 +1,4 @@
-"""What the page says is sent: after an undo, in the meter, of an own text, of a cut message."""
+"""The page's statements about sent context: after an undo, in the meter, of truncated messages."""
 
 import os
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
 
 
 def meter_of(person: Person) -> dict[str, int]:
-    """The lines of the meter, by their names."""
+    """The lines of the meter, by name."""
     rows = person.value(
         "[...document.querySelectorAll('#context-meter .breakdown tr')]"
         ".map((row) => [row.cells[0].textContent.trim(), row.cells[1].textContent])"
@@ -44,9 +44,9 @@ def meter_of(person: Person) -> dict[str, int]:
 
 
 def receipt_of(person: Person) -> dict[str, int]:
-    """The tokens of the newest reply's prompt, by what its pieces are."""
-    person.reply.get_by_role("link", name="What the model saw").click()
-    expect(person.page.get_by_role("heading", name="What the model saw")).to_be_visible()
+    """The tokens of the newest reply's prompt, by kind of content."""
+    person.reply.get_by_role("link", name="Prompt receipt").click()
+    expect(person.page.get_by_role("heading", name="Prompt receipt")).to_be_visible()
     pieces = person.value(
         "[...document.querySelectorAll('.pseg')].map((piece) => ["
         "piece.querySelector('.pseg__origin .chip').textContent.trim(),"
@@ -76,7 +76,7 @@ def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding:
     says = "4 messages sent in full, 6 sent as the summary of messages 1 to 6"
     expect(undone).to_contain_text(f"Now {says}.")
     expect(page.locator('article.msg[data-sent="full"]')).to_have_count(6)
-    # The first reply after it makes every count known.
+    # After the first reply every count is known.
     folding.send("One more.")
     said = meter_of(folding)
     folding.send("And another one.")
@@ -104,7 +104,9 @@ def test_a_system_text_of_the_chat_is_written_and_seen_by_the_model(
     area.fill("You are a librarian.\nAnswer in one sentence.")
     expect(page.locator("#own-text-count")).to_contain_text("44 / 20,000 characters")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_contain_text("Saved. It counts from the next message on.")
+    expect(page.get_by_role("status")).to_contain_text(
+        "Saved. It applies from the next message on."
+    )
     phone = open_tab(person.product, storage_state=page.context.storage_state(), **PHONE)
     phone.page.goto(page.url)
     expect(phone.page.get_by_label("System text", exact=True)).to_be_visible()
@@ -112,8 +114,8 @@ def test_a_system_text_of_the_chat_is_written_and_seen_by_the_model(
 
     page.goto(chat)
     person.send("And now?")
-    person.reply.get_by_role("link", name="What the model saw").click()
-    piece = page.locator(".pseg", has_text="Of this chat")
+    person.reply.get_by_role("link", name="Prompt receipt").click()
+    piece = page.locator(".pseg", has_text="Chat text")
     expect(piece).to_contain_text("You are a librarian.")
 
 
@@ -131,7 +133,7 @@ def test_a_cut_message_is_shown_as_it_was_sent(admin: Person) -> None:
     expect(long).to_contain_text("sent, cut to 120 characters")
 
     admin.send("And?")
-    admin.reply.get_by_role("link", name="What the model saw").click()
+    admin.reply.get_by_role("link", name="Prompt receipt").click()
     piece = page.locator(".pseg", has_text="Message 1").first
     expect(piece).to_contain_text("It begins here.")
     expect(piece).to_contain_text("characters cut …]")

@@ -1,4 +1,4 @@
-"""The state of a chat as a person meets it: filled by what they say, corrected, emptied."""
+"""A chat's state in the browser: filled by messages, corrected, cleared."""
 
 import os
 from collections.abc import Callable
@@ -45,10 +45,10 @@ def test_a_state_is_filled_by_what_a_person_says(booking: Person) -> None:
     expect(panel.locator("summary")).to_contain_text("1/2")
     booking.send("The date is 2026-12-24.")
     expect(panel.locator("summary")).to_contain_text("2/2")
-    expect(booking.reply).to_contain_text("one stood in for the dialogue")
+    expect(booking.reply).to_contain_text("replaces the dialogue")
 
     panel.locator("summary").click()
-    expect(panel).to_contain_text("read from message 1")
+    expect(panel).to_contain_text("extracted from message 1")
 
 
 @pytest.mark.requirement("S2.5", by="user")
@@ -60,27 +60,29 @@ def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
     booking.wait_for_reply()
     chat = page.url
     page.locator("#chat-state > summary").click()
-    page.get_by_role("link", name="Correct the state").click()
+    page.get_by_role("link", name="Edit state").click()
     booking.mark_page()
     late = open_tab(booking.product, storage_state=page.context.storage_state(), **PHONE)
     late.page.goto(page.url)
     page.get_by_label("Destination").fill("Bergen <b>by sea</b>")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_contain_text("It counts from the next message on.")
+    expect(page.get_by_role("status")).to_contain_text("It applies from the next message on.")
     expect(page.locator("#field-f1")).to_contain_text("Corrected by you after message 2")
     assert not booking.was_reloaded()
 
-    # Somebody who looked before that does not write over it.
+    # A person who opened the page earlier does not overwrite it.
     late.page.get_by_label("Destination").fill("Rome")
     late.page.get_by_role("button", name="Save").click()
-    expect(late.page.locator("#refusal")).to_contain_text("The state was changed meanwhile")
+    expect(late.page.locator("#refusal")).to_contain_text(
+        "The state has changed since you opened it"
+    )
     expect(late.page.locator("#typed")).to_contain_text("Rome")
     expect(late.page.get_by_label("Destination")).to_have_value("Bergen <b>by sea</b>")
     assert not late.scrolls_sideways()
 
     page.goto(chat)
     booking.send("Two people, please.")
-    page.get_by_role("link", name="What the model saw").last.click()
+    page.get_by_role("link", name="Prompt receipt").last.click()
     expect(page.get_by_role("heading", name="Call for the state")).to_be_visible()
     expect(page.locator(".prompt").last).to_contain_text('"destination": "Bergen <b>by sea</b>"')
 
@@ -91,8 +93,8 @@ def test_the_state_is_emptied(booking: Person) -> None:
     booking.wait_for_reply()
     chat = page.url
     page.goto(chat + "state")
-    page.get_by_role("button", name="Empty the state").click()
-    expect(page.get_by_role("status")).to_contain_text("Emptied.")
+    page.get_by_role("button", name="Clear state").click()
+    expect(page.get_by_role("status")).to_contain_text("Cleared.")
     expect(page.get_by_label("Destination")).to_have_value("")
     page.goto(chat)
     expect(page.locator("#chat-state > summary")).to_contain_text("0/2")
@@ -116,7 +118,7 @@ def test_the_state_is_corrected_without_scripts(
 def test_axe_finds_nothing_serious_on_the_pages_of_a_state(
     governed: Product, signed_in: Any, open_tab: Callable[..., Person], scheme: str
 ) -> None:
-    # Without motion a colour is what it is; the judge itself tries out a style.
+    # Without animations colours have their final values; axe itself tests a style.
     options: dict[str, Any] = {"color_scheme": scheme, "reduced_motion": "reduce"}
     person = open_tab(governed, storage_state=signed_in, bypass_csp=True, **options)
     person.new_chat("Destination: Oslo")
@@ -130,7 +132,7 @@ def test_axe_finds_nothing_serious_on_the_pages_of_a_state(
         person.page.set_viewport_size({"width": width, "height": 800})
         assert faults(person) == []
     person.page.goto(chat + "state/history")
-    # One version in force, and one that could come back.
+    # One active version, and one that can be restored.
     expect(person.page.locator("section.section")).to_have_count(2)
     for width in (390, 1280):
         person.page.set_viewport_size({"width": width, "height": 800})

@@ -1,4 +1,4 @@
-"""Several tabs of one person: all follow what happens, over one stream."""
+"""Several tabs of one person: all get live updates over one stream."""
 
 import re
 import time
@@ -27,14 +27,14 @@ for number in range(110):
     Chat.objects.create(owner=owner, title=f"Filed {number}", created_at=at, updated_at=at)
 """
 TAKE_AWAY = "Chat.objects.filter(title__startswith='Filed ').delete()"
-# Long enough for ten tabs to load beside it on a busy machine.
+# Long enough for ten tabs to load at the same time on a busy machine.
 SLOW = "[[fake tokens=300 ms=100]]"
 TABS = 10
 
 
 @pytest.fixture
 def context(browser: Any, product: Product, signed_in: Any) -> Any:
-    """A browser's profile in which the administrator is signed in."""
+    """A browser profile in which the administrator is signed in."""
     made = browser.new_context(storage_state=signed_in)
     yield made
     made.close()
@@ -81,7 +81,7 @@ def test_an_idle_page_asks_for_nothing(context: BrowserContext, product: Product
     person = Person(context.new_page(), product)
     person.new_chat("A question")
     person.wait_for_reply()
-    # What the end of the reply still asks for.
+    # Requests that follow the end of the reply.
     time.sleep(3)
     asked: list[str] = []
 
@@ -117,7 +117,7 @@ def test_a_reply_is_followed_after_each_change_of_the_page(
 
 
 def titles(page: Page) -> list[str]:
-    """The chats in the list, from the top; no folders."""
+    """The chats in the list, from the top, without folders."""
     return page.locator("#chat-list li .navitem__title").all_inner_texts()
 
 
@@ -159,7 +159,7 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     person.wait_for_reply()
     open_menu(page, "Folder…")
     page.get_by_label("Or in a new folder").fill("Drawer")
-    page.get_by_role("button", name="Put it there").click()
+    page.get_by_role("button", name="Move chat").click()
     expect(page.locator(".navfolder", has_text="Drawer")).to_be_visible()
 
     other = tab_at(context, product.url + "/chats/new")
@@ -187,7 +187,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     person.wait_for_reply()
     open_menu(person.page, "Folder…")
     person.page.get_by_label("Or in a new folder").fill("Attic")
-    person.page.get_by_role("button", name="Put it there").click()
+    person.page.get_by_role("button", name="Move chat").click()
     folder = person.page.locator(".navfolder", has_text="Attic")
     other = tab_at(context, product.url + "/chats/new")
     expect(other.locator(".navfolder", has_text="Attic")).to_be_visible()
@@ -197,7 +197,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     person.page.get_by_role("button", name="Rename").click()
     expect(other.locator(".navfolder", has_text="Cellar")).to_be_visible()
     expect(other.locator(".navfolder", has_text="Attic")).to_have_count(0)
-    person.page.get_by_role("button", name="Delete the folder").click()
+    person.page.get_by_role("button", name="Delete folder").click()
     expect(other.locator(".navfolder", has_text="Cellar")).to_have_count(0)
     must_be_quiet(person)
 
@@ -266,7 +266,7 @@ def test_what_happens_while_a_page_loads_comes_to_it(
 
 @pytest.fixture
 def filed(product: Product) -> Iterator[None]:
-    """Old chats of the administrator's, more than two pages of the list have."""
+    """Old chats of the administrator, more than two pages of the list."""
     administer(product, MANY)
     yield
     administer(product, "from chats.models import Chat; " + TAKE_AWAY)
@@ -291,7 +291,7 @@ def test_chats_loaded_below_the_first_page_stay_in_the_list(
     other = Person(tab_at(context, product.url + "/chats/new"), product)
     other.new_chat("On top of them all")
     expect(page.locator("#chat-list li").first).to_contain_text("On top of them all")
-    # None is lost that the new chat pushed out of the first page.
+    # The chat that the new one moved off the first page is not lost.
     before.remove("Filed 3")
     assert filed_titles(page) == before
     headings = page.locator("#chat-list h2").all_inner_texts()
@@ -343,7 +343,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
     person.wait_for_reply()
     open_menu(person.page, "Folder…")
     person.page.get_by_label("Or in a new folder").fill("Shed")
-    person.page.get_by_role("button", name="Put it there").click()
+    person.page.get_by_role("button", name="Move chat").click()
     expect(person.page.locator(".navfolder", has_text="Shed")).to_be_visible()
 
     other = tab_at(context, product.url + "/chats/new")

@@ -1,4 +1,4 @@
-"""One chat of a team from its first message to an empty beginning, at the browser and over REST."""
+"""A team's chat from its first message to a cleared chat, in the browser and over REST."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TEAM = ("Planner", "Critic", "Writer")
 
 @pytest.fixture
 def person(open_tab: Any, fresh: Product) -> Person:
-    """A person in an installation of their own, under a policy that writes summaries."""
+    """A person in a new installation, under a policy that writes summaries."""
     someone: Person = open_tab(fresh)
     someone.sign_in(fresh.printed_link())
     administer(fresh, POLICY)
@@ -24,14 +24,14 @@ def person(open_tab: Any, fresh: Product) -> Person:
 
 
 def settled(person: Person, replies: int) -> None:
-    """Wait until nobody of the team has anything to say any more."""
+    """Wait until no agent has a pending reply."""
     expect(person.page.locator("#round")).to_contain_text(
-        f"Settled. {replies} repl", timeout=2 * WAIT
+        f"Finished. {replies} repl", timeout=2 * WAIT
     )
 
 
 def begun(person: Person, text: str) -> str:
-    """Begin a chat with the team; its id."""
+    """Start a chat with the team; return its id."""
     person.open("/chats/new")
     person.page.get_by_label("Who replies").select_option(label="Team: Trip planners")
     person.type(text)
@@ -40,17 +40,17 @@ def begun(person: Person, text: str) -> str:
 
 
 def make_team(person: Person) -> None:
-    """Make the team from the first draft on the page."""
+    """Create the team from the first draft on the page."""
     page = person.page
     person.open("/teams/")
     page.get_by_role("link", name="Planner, critic, writer").last.click()
     page.get_by_label("Name").first.fill("Trip planners")
-    page.get_by_role("button", name="Save the team").click()
+    page.get_by_role("button", name="Save team").click()
     expect(page.get_by_role("link", name="Trip planners", exact=True)).to_be_visible()
 
 
 def call_critic(person: Person) -> None:
-    """Write to the critic alone, whose name comes from the list."""
+    """Write to the critic only, with the name from the list."""
     page = person.page
     box = page.locator("#composer-text")
     box.press_sequentially("@cri")
@@ -64,20 +64,20 @@ def call_critic(person: Person) -> None:
 
 
 def look_at_views(person: Person) -> None:
-    """Open what each of them saw."""
+    """Open the context that each agent saw."""
     page = person.page
     for name in TEAM:
         reply = page.locator(f"article.msg[aria-label$='from {name}']").last
         reply.focus()
-        reply.get_by_role("link", name="What the model saw").click()
-        expect(page.locator("h1")).to_have_text(f"What {name} saw")
+        reply.get_by_role("link", name="Prompt receipt").click()
+        expect(page.locator("h1")).to_have_text(f"Prompt receipt of {name}")
         expect(page.locator("main")).to_contain_text("AB-48213")
         page.go_back()
         settled(person, 1)
 
 
 def look_under_the_summary(person: Person) -> None:
-    """Read who said what under the summary, and find it by its speaker."""
+    """Read the messages with speakers under the summary, and find it by its speaker."""
     page = person.page
     marker = page.locator("[data-marker]")
     marker.locator("summary").first.click()
@@ -90,13 +90,13 @@ def look_under_the_summary(person: Person) -> None:
     page.locator("#find-question").press("Enter")
     expect(page.locator("#found .found__head b").first).to_be_visible()
     # The field of speakers came with the answer.
-    page.get_by_label("Said by").select_option(label="Planner")
+    page.get_by_label("Speaker").select_option(label="Planner")
     page.locator("#find-question").press("Enter")
     expect(page.locator("#found .found__head b")).to_have_text(["Planner"])
 
 
 def take_elsewhere(person: Person, chat: str) -> None:
-    """Read the chat's snapshot into another chat, look at it there, and clear it."""
+    """Copy the chat's snapshot into another chat, inspect it there, and clear it."""
     page = person.page
     snapshot = read(person, f"chats/{chat}/team/snapshot")
     assert snapshot["version"] == 1
@@ -108,7 +108,7 @@ def take_elsewhere(person: Person, chat: str) -> None:
     told = read(person, f"chats/{other}/team/messages")["data"]
     assert [(m["speaker"]["roleName"], m["content"]) for m in told] == said
     page.reload()
-    # A snapshot names its speakers, the person at the browser among them.
+    # A snapshot names its speakers, including the person.
     expect(page.locator("article.msg .msg__who")).to_have_text([name for name, _ in said])
     expect(page.locator("#thread")).not_to_contain_text("Something else")
     ask(person, f"chats/{other}/team/clear", {})
@@ -134,7 +134,7 @@ def test_a_team_answers_is_summarised_searched_copied_and_begins_again(person: P
     compact(person)
     look_under_the_summary(person)
     take_elsewhere(person, chat)
-    # What was said stays where it was.
+    # The messages stay in the first chat.
     person.open(f"/chats/{chat}/")
     expect(person.page.locator("#thread")).to_contain_text(SAID[2])
     must_be_quiet(person)

@@ -1,4 +1,4 @@
-"""A team in the browser: made, written to, interrupted, read, and asked again in the middle."""
+"""A team in the browser: created, used, interrupted, read, and regenerated in the middle."""
 
 import re
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ WAIT = 20_000
 
 @pytest.fixture
 def team(admin: Person, connected: str) -> Iterator[str]:
-    """A team of three, made from the first draft on the page; its name."""
+    """A team of three, created from the first draft on the page; its name."""
     del connected
     admin.open("/teams/")
     admin.page.get_by_role("link", name="Planner, critic, writer").last.click()
     admin.page.get_by_label("Name").first.fill("Trip planners")
-    admin.page.get_by_role("button", name="Save the team").click()
+    admin.page.get_by_role("button", name="Save team").click()
     expect(admin.page.get_by_role("link", name="Trip planners", exact=True)).to_be_visible()
     yield "Trip planners"
     admin.open("/teams/")
@@ -33,7 +33,7 @@ def team(admin: Person, connected: str) -> Iterator[str]:
 
 
 def begin(person: Person, team: str, text: str) -> None:
-    """Begin a chat with the team and a model of the fake server."""
+    """Start a chat with the team and a model of the fake server."""
     person.open("/chats/new")
     person.page.locator("#model-picker > summary").click()
     person.page.locator("#model-picker label", has_text="fake-chat").click()
@@ -44,7 +44,7 @@ def begin(person: Person, team: str, text: str) -> None:
 
 
 def names(person: Person) -> list[str]:
-    """Who said the messages on the page, first to last."""
+    """The speakers of the messages on the page, first to last."""
     return person.page.locator("article.msg:not([data-live]) .msg__who").all_inner_texts()
 
 
@@ -63,20 +63,20 @@ def test_three_agents_answer_and_one_is_asked_again(
     )
     page = admin.page
     begin(admin, team, "Plan a day in Rome.")
-    expect(page.locator("#round")).to_contain_text("Settled. 3 replies", timeout=WAIT)
+    expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
     planner = page.locator("article.msg", has_text="Day one")
     expect(planner.locator(".prose")).to_have_text("Day one, the Forum.")
     expect(planner.locator(".msg__to")).to_contain_text("Critic")
-    admin.acts_of(planner).get_by_role("link", name="What the model saw").click()
-    expect(page.locator("h1")).to_have_text("What Planner saw")
+    admin.acts_of(planner).get_by_role("link", name="Prompt receipt").click()
+    expect(page.locator("h1")).to_have_text("Prompt receipt of Planner")
     expect(page.locator("main")).to_contain_text("Plan a day in Rome.")
     page.go_back()
     critic = admin.acts_of(page.locator("article.msg", has_text="Too much walking."))
     critic.locator("summary[aria-label='More actions']").click()
-    critic.get_by_role("button", name="Regenerate and play on").click()
+    critic.get_by_role("button", name="Regenerate and continue round").click()
     expect(page.locator("article.msg", has_text="two meals")).to_be_visible(timeout=WAIT)
-    expect(page.locator("#round")).to_contain_text("Settled.", timeout=WAIT)
+    expect(page.locator("#round")).to_contain_text("Finished.", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
     expect(page.locator("article.msg", has_text="Too much walking.")).to_have_count(0)
     must_be_quiet(admin)
@@ -98,8 +98,8 @@ def test_a_round_is_stopped_and_goes_on_also_after_a_reload(
     assert names(admin) == ["You", "Planner"]
     scripted.configure(replies=[{"text": "Enough counted."}, {"text": "Indeed."}])
     page.reload()
-    page.get_by_role("button", name="Go on").click()
-    expect(page.locator("#round")).to_contain_text("Settled. 2 replies", timeout=WAIT)
+    page.get_by_role("button", name="Continue round").click()
+    expect(page.locator("#round")).to_contain_text("Finished. 2 replies", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
     must_be_quiet(admin)
 
@@ -116,6 +116,6 @@ def test_what_is_written_meanwhile_with_a_name_is_answered_by_that_agent(
     expect(page.locator(".msg--user", has_text="in short")).to_be_visible()
     page.get_by_role("button", name=re.compile("Stop")).click()
     expect(page.locator("article.msg", has_text="In short: enough.")).to_be_visible(timeout=WAIT)
-    expect(page.locator("#round")).to_contain_text("Settled. 1 reply", timeout=WAIT)
+    expect(page.locator("#round")).to_contain_text("Finished. 1 reply", timeout=WAIT)
     assert names(admin)[-1] == "Writer"
     must_be_quiet(admin)

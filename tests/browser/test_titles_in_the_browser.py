@@ -1,4 +1,4 @@
-"""A chat gets a title by the light model, in the page that is open and in the list of another."""
+"""The light model titles a chat, in the open page and in another tab's list."""
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
@@ -26,7 +26,7 @@ assign(policy=policy, level="instance", actor="system", now=now)
 
 @pytest.fixture(scope="module")
 def light(product: Product, connected: str) -> None:
-    """A policy for everybody that names a light model."""
+    """A policy for everyone that names a light model."""
     administer(product, POLICY)
 
 
@@ -44,7 +44,7 @@ def test_a_title_comes_by_itself_and_its_receipt_can_be_read(
     expect(other.locator("#chat-list li").first).to_contain_text("Two offers for Oslo")
 
     person.acts_of(person.reply)
-    person.page.get_by_role("link", name="What the model saw").click()
+    person.page.get_by_role("link", name="Prompt receipt").click()
     expect(person.page.get_by_role("heading", name="The chat's title")).to_be_visible()
     expect(person.page.get_by_text("Write a title for them")).to_be_attached()
     must_be_quiet(person)

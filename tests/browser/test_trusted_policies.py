@@ -1,4 +1,4 @@
-"""An administrator decides by what is known: a count before a policy governs, a draft beside it."""
+"""An administrator counts chats before a policy applies, and evaluates a draft in shadow."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import administer
 
 ADD = "/admin/contextpolicy/contextpolicy/add/"
-# What happened so far in the evaluation happened a day before.
+# Moves the events of the evaluation so far to the previous day.
 A_DAY_LATER = """
 from datetime import timedelta
 from django.db.models import F
@@ -22,7 +22,7 @@ Evaluation.objects.update(started_at=F("started_at") - timedelta(days=1))
 
 @pytest.fixture
 def counting(browser: Browser) -> Iterator[Product]:
-    """An installation in which what governs people is counted first."""
+    """An installation that requires a count before a policy applies to people."""
     running = Product(BLAST_RADIUS_LIMIT="0", MESSAGES_PER_MINUTE="1000")
     try:
         yield running
@@ -31,7 +31,7 @@ def counting(browser: Browser) -> Iterator[Product]:
 
 
 def talked(person: Person, texts: list[str]) -> str:
-    """Say something in a new chat; its address."""
+    """Send a message in a new chat; return its address."""
     person.type(texts[0])
     person.wait_for_reply()
     for text in texts[1:]:
@@ -40,8 +40,8 @@ def talked(person: Person, texts: list[str]) -> str:
 
 
 def assign_to_everyone(page: Page) -> None:
-    """By the link of the policy's page."""
-    page.get_by_role("link", name="Assign it").click()
+    """Use the link of the policy's page."""
+    page.get_by_role("link", name="Assign policy").click()
     page.get_by_label("Applies to").select_option(label="Everyone")
     with page.expect_navigation():
         page.get_by_role("button", name="Save", exact=True).click()
@@ -64,18 +64,18 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
     page.locator("#id_window_size").fill("2")
     page.locator("#id_try-chat").select_option(label="The seeded chat begins.")
     page.get_by_role("button", name="Preview", exact=True).click()
-    expect(page.locator(".policy-side").last).to_contain_text("Trusted, as it is written")
-    # Each line of both prompts stands on a line of its own.
-    page.get_by_text("The exact prompts, line by line").click()
+    expect(page.locator(".policy-side").last).to_contain_text("Trusted (edited)")
+    # Each line of both prompts is on a separate line.
+    page.get_by_text("Prompts, line by line").click()
     lines = page.locator(".policy-diff").inner_text().splitlines()
     assert lines[:2] == ["--- now", "+++ proposed"]
     page.get_by_role("button", name="Save and continue editing").click()
-    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
 
-    # It governs nobody before its chats were counted.
+    # It applies to no chat before the count.
     editor = page.url
     assign_to_everyone(page)
-    expect(page.locator(".messagelist")).to_contain_text("This instance asks for a count before")
+    expect(page.locator(".messagelist")).to_contain_text("This instance requires a count before")
     expect(page.get_by_label("Applies to")).to_have_value("instance")
     page.goto(editor)
     is_counted(page)
@@ -89,7 +89,7 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
 
 
 def meets_a_finding_and_mends_it(page: Page) -> None:
-    """By the button of the finding."""
+    """Use the button of the suggested fix."""
     page.locator("label.policy-card", has_text="a summary of the rest").click()
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")
@@ -99,13 +99,11 @@ def meets_a_finding_and_mends_it(page: Page) -> None:
 
 
 def is_counted(page: Page) -> None:
-    """In the background, over all chats in use."""
-    page.locator("#id_try-chat").select_option(
-        label="All chats in use: their count, in the background"
-    )
+    """The background job counts all chats in use."""
+    page.locator("#id_try-chat").select_option(label="All chats in use: counted in the background")
     page.locator("#id_try-place").select_option("instance")
     page.get_by_role("button", name="Preview", exact=True).click()
-    page.get_by_role("link", name="how far it is and what it found").click()
+    page.get_by_role("link", name="progress and results").click()
     expect(page.locator("#radius-progress")).to_contain_text("1 of 1 chats", timeout=30_000)
     expect(page.get_by_role("row", name="Would change").first).to_contain_text("1 (100")
 
@@ -127,17 +125,17 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
     expect(person.send("Day two.")).to_contain_text("window of 6 messages")
     person.send("Day two ends.")
     judged(page, compared, 5)
-    # Two messages and the question are all there is in the first two.
-    expect(page.get_by_role("row", name="Prompts with other content")).to_contain_text("3")
+    # The first two prompts contain only two messages and the question.
+    expect(page.get_by_role("row", name="Changed prompts 3")).to_contain_text("3")
     expect(page.locator("table", has_text="By day").locator("tbody tr")).to_have_count(2)
 
-    page.get_by_role("button", name="Put this version in force").click()
-    expect(page.locator(".messagelist")).to_contain_text("is in force")
-    expect(page.locator("#content")).to_contain_text("It is over since")
+    page.get_by_role("button", name="Publish version").click()
+    expect(page.locator(".messagelist")).to_contain_text("is published")
+    expect(page.locator("#content")).to_contain_text("It ended on")
     page.goto(chat)
     expect(person.send("Which window now?")).to_contain_text("window of 2 messages")
 
-    # Back with one click.
+    # Undo with one click.
     page.goto(editor)
     with page.expect_navigation():
         page.get_by_role("button", name="Restore as new").first.click()
@@ -147,28 +145,28 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
 
 
 def evaluates_a_draft(person: Person) -> tuple[str, str]:
-    """Write a policy for everybody, and a draft that judges; the pages of both."""
+    """Create a policy for everyone and a draft under shadow evaluation; return both pages."""
     page = person.page
     person.open(ADD)
     page.locator("#id_name").fill("Shadowed")
     page.locator("label.policy-card", has_text="Newest messages, counted").click()
     page.locator("#id_window_size").fill("6")
     page.get_by_role("button", name="Save and continue editing").click()
-    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
     editor = page.url
     assign_to_everyone(page)
     page.goto(editor)
     page.locator("#id_window_size").fill("2")
     with page.expect_navigation():
-        page.get_by_role("button", name="Save as a draft").click()
+        page.get_by_role("button", name="Save as draft").click()
     page.goto(editor)
-    page.get_by_role("button", name="Evaluate it for 7 days").click()
-    expect(page.locator("#evaluation-coverage")).to_contain_text("No reply ended yet")
+    page.get_by_role("button", name="Evaluate for 7 days").click()
+    expect(page.locator("#evaluation-coverage")).to_contain_text("No replies yet since")
     return editor, page.url
 
 
 def judged(page: Page, compared: str, count: int) -> None:
-    """Read the evaluation's page until so many replies were judged."""
+    """Reload the evaluation's page until this many replies were evaluated."""
 
     def is_told() -> bool:
         page.goto(compared)

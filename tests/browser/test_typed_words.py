@@ -1,4 +1,4 @@
-"""What somebody is typing stays, whatever is drawn anew around it, and no shortcut takes it."""
+"""Typed text stays when the page around it is redrawn, and shortcuts do not take its keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.browser.desk import Person
 from tests.browser.product import Product
 
-# Whether a key was left to the field that has the focus.
+# Presses a key in the focused field. Returns true if no shortcut took it.
 PRESS = """
 (event) => document.activeElement.dispatchEvent(
   new KeyboardEvent("keydown", { bubbles: true, cancelable: true, ...event })

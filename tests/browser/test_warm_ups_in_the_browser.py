@@ -1,4 +1,4 @@
-"""Writing in a chat that has rested has its prompt read ahead; opening the chat does not."""
+"""Typing in an idle chat starts a cache warm-up; opening the chat does not."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ from tests.faults.programs import until
 
 @pytest.fixture
 def near(browser: Browser, fake: FakeServer) -> Iterator[Product]:
-    """An installation with a model server on the same host; a chat rests after half a second."""
+    """An installation with a local model server; a chat is idle after half a second."""
     running = Product(ALLOWED_PRIVATE_PROVIDERS=fake.host, WARM_UP_REST_SECONDS="0.5")
     try:
         yield running
@@ -23,14 +23,14 @@ def near(browser: Browser, fake: FakeServer) -> Iterator[Product]:
 
 @pytest.fixture
 def local(near: Product, open_tab: Callable[..., Person], fake: FakeServer) -> Person:
-    """Its administrator, who has connected the server."""
+    """The installation's administrator, with the server connected."""
     person = open_tab(near)
     person.sign_in(near.printed_link())
     person.open("/setup/")
     person.page.get_by_label("Address").fill(fake.base_url)
     person.page.get_by_label("Name", exact=True).fill("The server here")
     person.page.get_by_role("button", name="Test and save").click()
-    expect(person.page.locator(".card", has_text="The server here")).to_contain_text("in use")
+    expect(person.page.locator(".card", has_text="The server here")).to_contain_text("In use")
     return person
 
 

@@ -1,4 +1,4 @@
-"""A worker in the test's own transaction, with a provider that says what it is told."""
+"""Fixtures: a worker inside the test's transaction, with a provider that plays scripts."""
 
 import asyncio
 import time
@@ -14,18 +14,22 @@ from pytest_django import Settings
 
 from chats.ground.live import Frame
 from chats.models import Turn
+from chats.prompt import tokenizer
+from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.turns.opening import open_turn
 from chats.turns.run import TurnAttempt, run
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.tokens import TokenCounter
 from tests.chats.rebuilding import not_rebuilt
 from tests.fakes.receiver import Receiver, receiving
 
 Script = list[Any]
+# Load the production tokenizer once, so that pages use it from the first test on.
+tokenizer.load()
 
 
 class ScriptedProvider:
-    """Each call plays the next script: events to yield, errors to raise, functions to run."""
+    """A provider whose calls each play the next script: events, errors to raise, or functions."""
 
     def __init__(self, scripts: list[Script]) -> None:
         self.scripts = scripts
@@ -51,20 +55,20 @@ class ScriptedProvider:
             raise
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: the provider holds no resources."""
 
 
 class InlineWorker:
-    """Runs database functions in the test's own connection."""
+    """A worker that runs database functions on the connection of the test."""
 
     def __init__(self, provider: ScriptedProvider) -> None:
         self.name = "test"
-        self.counter = ApproximateCounter()
+        self.counter: TokenCounter = O200kCounter()
         self.clock: Callable[[], datetime] = timezone.now
         self.scripted = provider
         provider.worker = self
         self.frames: list[Frame] = []
-        # The names of what was done in the database.
+        # Names of the database functions that ran.
         self.ways: list[str] = []
         self.runs: dict[uuid.UUID, TurnAttempt] = {}
 
@@ -72,30 +76,30 @@ class InlineWorker:
         return await self.db(function, **arguments)
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """In the thread of the test."""
+        """Run a database function in the thread of the test."""
         self.ways.append(function.__name__)
         return await sync_to_async(function, thread_sensitive=True)(**arguments)
 
     async def turn(self, turn_id: uuid.UUID) -> None:
-        """Work on one turn to its end."""
+        """Process one turn to its end."""
         opened = self.db(
             open_turn, turn_id=turn_id, worker=self.name, counter=self.counter, now=self.clock()
         )
         await run(opened=opened, asked_at=time.monotonic(), worker=self, runs=self.runs)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Keep the frame."""
+        """Store the frame."""
         self.frames.append(frame)
 
     def provider(self, account: Any) -> ScriptedProvider:
-        """The scripted one, whatever the account."""
+        """Return the scripted provider for every account."""
         del account
         return self.scripted
 
 
 @pytest.fixture
 def work() -> Callable[..., InlineWorker]:
-    """Work on a turn to its end: `work(turn, [script of call 1], [script of call 2], …)`."""
+    """Process a turn to its end: `work(turn, [script of call 1], [script of call 2], …)`."""
 
     def working(turn: Turn, *scripts: Script) -> InlineWorker:
         worker = InlineWorker(ScriptedProvider(list(scripts)))
@@ -108,7 +112,7 @@ def work() -> Callable[..., InlineWorker]:
 
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Receiver]:
-    """A server in the own network that an operator allowed."""
+    """A webhook server on the private network, allowed in the settings."""
     with receiving() as running:
         settings.ALLOWED_PRIVATE_WEBHOOKS = [running.host]
         yield running
@@ -116,7 +120,7 @@ def receiver(settings: Settings) -> Iterator[Receiver]:
 
 @pytest.fixture
 def built_again(db: None) -> Iterator[None]:
-    """Every call that a test made is built again from rows when it is over; erased ones cannot."""
+    """Rebuild every provider call of the test from rows at teardown. Skips erased calls."""
     yield
     wrong = [fault for fault in not_rebuilt(some=False) if not fault.endswith("erased")]
     assert wrong == []

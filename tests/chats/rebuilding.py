@@ -1,4 +1,4 @@
-"""Prompts of past calls, built again."""
+"""Rebuild the requests of past calls from rows, and report differences."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from chats.prompt.rebuilt import rebuilt
 
 
 def not_rebuilt(*, some: bool = True) -> list[str]:
-    """Each call whose request, built again from rows, is not the one of its receipt."""
+    """Return the calls whose rebuilt request differs from their receipt."""
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     assert rows or not some, "no call was made"
     found = [(row, rebuilt(row)) for row in rows]
@@ -16,7 +16,7 @@ def not_rebuilt(*, some: bool = True) -> list[str]:
 
 
 def summaries_not_rebuilt() -> Iterator[str]:
-    """Each call of a summary whose request, built again from rows, is not what was committed to."""
+    """Yield the summary calls whose rebuilt request differs from the committed one."""
     for row in Compaction.objects.select_related("effective_policy", "branch"):
         for number in range(1, len(row.calls) + 1):
             fault = summary_request_of(row, number=number).fault

@@ -1,4 +1,4 @@
-"""A policy that keeps a state, and states to look at."""
+"""Helpers for chat states: a policy that extracts a state, and state versions."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def keep_a_state(*, now: datetime, **values: Any) -> None:
-    """Put a policy in force that keeps a state."""
+    """Assign a policy that extracts a state."""
     made = create_policy(
         slug="booking",
         name="Booking",
@@ -38,7 +38,7 @@ def keep_a_state(*, now: datetime, **values: Any) -> None:
 def lay(
     chat: Chat, values: dict[str, Any], *, now: datetime, kind: str = "extracted", seq: int = 1
 ) -> ChatState:
-    """The next version of the chat's state."""
+    """Append a version of the chat's state."""
     assert chat.active_branch is not None
     with transaction.atomic():
         return states.append(

@@ -1,4 +1,4 @@
-"""Impossible numbers in stored rows, and rows that no job can deal with, stop nothing."""
+"""Impossible numbers in stored rows, and rows that fail in a job, do not stop other rows."""
 
 import importlib
 import io
@@ -27,7 +27,7 @@ from chats.turns.start import start
 from contextpolicy.engine.costs import UsedTokens, used_of
 from contextpolicy.models import AuditEvent, LedgerReader, LedgerVerification
 from contextpolicy.roles import OPERATOR
-from project.middleware import DatabaseBusy, ForeseenErrorsMiddleware
+from project.middleware import ForeseenErrorsMiddleware
 from tests.chats.compaction.conftest import Work
 from tests.contextpolicy.people import person, signed_in
 
@@ -47,13 +47,13 @@ def test_impossible_part_from_the_cache_is_not_believed() -> None:
 
 
 def replied(alice: User, chat: Chat, work: Work, tokens: int) -> None:
-    """One reply with a usage."""
+    """Create a reply that reports this usage."""
     turn = start(user=alice, chat=chat, text="And?", now=timezone.now()).turn
     work(turn, [TextDelta("So."), UsageReport(tokens, 3, 0, 0), Finished("stop")])
 
 
 def count_all() -> None:
-    """Count until nothing is left; at most a few times."""
+    """Count until no row is left. Fails after five rounds."""
     for _ in range(5):
         if not keeping.count_some(now=timezone.now()):
             return
@@ -62,7 +62,7 @@ def count_all() -> None:
 
 @pytest.fixture
 def broken_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Make the counting of events fail that a test chooses."""
+    """Make the counting fail for events that the test selects."""
     real = telling.sums_of
 
     def breaking(is_bad: Any, error: Exception | None = None) -> None:
@@ -191,7 +191,7 @@ def test_overflow_is_not_reported_as_a_busy_database(error: Exception, busy: boo
     request = RequestFactory().get("/api/v1/usage", headers={"accept": "application/json"})
     answer = middleware.process_exception(request, error)
     assert answer is not None
-    assert (answer.status_code == DatabaseBusy.status) == busy
+    assert (answer.status_code == databases.DatabaseBusy.status) == busy
 
 
 def test_overflow_of_a_real_database_is_recognised() -> None:

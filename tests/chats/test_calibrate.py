@@ -1,4 +1,4 @@
-"""A model's calibration follows what its provider counts, one reply at a time."""
+"""Token calibration of a model follows the counts of its provider, reply by reply."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -87,6 +87,17 @@ def test_absurd_bills_stay_within_bounds(billed: int, bound: float, model: Model
     assert model.calibration == bound
 
 
+def test_few_samples_change_an_estimate_by_at_most_15_percent(model: ModelSpec) -> None:
+    for _ in range(5):
+        assert learn(model, factors=model.factors, reported={"input": 100_000})
+        model.refresh_from_db()
+        assert model.calibration == model.calibration_by_script["latin"] == pytest.approx(1.15)
+    assert model.calibration_samples_by_script == {"latin": 5}
+    assert learn(model, factors=model.factors, reported={"input": 100_000})
+    model.refresh_from_db()
+    assert model.calibration == pytest.approx(1.3)
+
+
 def test_who_computed_from_an_old_factor_gives_up_its_sample(model: ModelSpec) -> None:
     assert learn(model)
     assert not learn(model, reported={"input": 3_000})
@@ -132,7 +143,7 @@ def test_a_reply_that_broke_off_teaches_nothing(model: ModelSpec, ask: Callable[
     assert model.calibration_samples == 0
 
 
-# What the provider counts for a token of ours, by script: our estimate is far too high for Chinese.
+# Provider tokens per estimated token, by script. The estimate is far too high for Chinese.
 TRUTH = {"han": 0.6, "latin": 1.0}
 SMALL = {"strategy": "sliding_window", "token_budget": 2_000, "reserve_tokens": 400}
 CHINESE = "我们明天下午在奥斯陆开会，请把四十七号订单的文件带来，并告诉安娜价格。"
@@ -140,7 +151,7 @@ ENGLISH = "Tomorrow in Oslo we go through order 47; bring the letters, and tell 
 
 
 class Counting(ScriptedProvider):
-    """Bills by script, with a limit of its own like a server."""
+    """A provider that bills by script and enforces a token limit, as a server does."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -173,7 +184,10 @@ def test_after_a_chinese_chat_no_english_prompt_is_over_its_limit(
         chat = lifecycle.create_chat(owner=alice, now=now)
         for number in range(times):
             turn = start(user=alice, chat=chat, text=f"{number}: {text}", now=now).turn
-            async_to_sync(InlineWorker(provider).turn)(turn.pk)
+            worker = InlineWorker(provider)
+            # The tokenizer of the worker counts Chinese almost like this provider.
+            worker.counter = ApproximateCounter()
+            async_to_sync(worker.turn)(turn.pk)
             turn.refresh_from_db()
             assert turn.status == Turn.Status.COMPLETED, turn.error_code
 
@@ -186,7 +200,7 @@ def test_after_a_chinese_chat_no_english_prompt_is_over_its_limit(
     english = provider.billed[chinese:]
     assert len(english) == 12
     assert max(english) <= 1_600
-    # They are full all the same: the window moved.
+    # The prompts still use most of the limit, because the window moved.
     assert max(english) > 1_300
     model.refresh_from_db()
     assert model.calibration_by_script["latin"] == pytest.approx(1.0, abs=0.02)

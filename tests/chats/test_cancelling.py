@@ -1,4 +1,4 @@
-"""A cancellation that is lost on its way ends the task, and the stream, all the same."""
+"""A lost cancellation is repeated until the task or the stream ends."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from chats.streams import connection
 
 
 async def lose_the_first(times: list[float]) -> None:
-    """Go on after one cancellation, as a library may."""
+    """Swallow the first cancellation, as some libraries do."""
     while True:
         try:
             await asyncio.sleep(30)
@@ -39,7 +39,7 @@ def test_a_task_that_lost_its_cancellation_is_cancelled_again(
 
 
 async def words() -> AsyncIterator[list[str]]:
-    """Words without end; what is cancelled in here goes on."""
+    """Yield words forever and swallow each cancellation."""
     while True:
         try:
             await asyncio.sleep(0.01)
@@ -64,7 +64,7 @@ def test_a_stream_whose_cancellation_was_lost_gives_up_its_place(
 
     async def read() -> None:
         async for _ in connection.events(
-            user_id=7, updates=words(), encode=as_it_is, may_still=always
+            user_id=7, updates=words(), encode=as_it_is, may_still=always, language="en"
         ):
             pass
 

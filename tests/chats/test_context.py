@@ -1,4 +1,4 @@
-"""Composing: what it reads, what it costs, and what it says about it."""
+"""Composition of prompts: queries, cost, and the fields of the receipt."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ from contextpolicy.engine.tokens import ApproximateCounter
 
 
 def fill(chat: Chat, count: int, now: datetime) -> Branch:
-    """A branch with `count` messages of earlier turns."""
+    """Create a branch with `count` messages of earlier turns."""
     branch = chat.active_branch
     assert branch is not None
     Message.objects.bulk_create(
@@ -42,7 +42,7 @@ def fill(chat: Chat, count: int, now: datetime) -> Branch:
 
 
 def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
-    """A turn whose message has its seq."""
+    """Return a turn whose message already has its sequence number."""
     turn = start(user=alice, chat=chat, text="What now?", now=now).turn
     branch = Branch.objects.get(pk=turn.branch_id)
     assert turn.trigger is not None
@@ -52,7 +52,7 @@ def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
 
 
 def composed(turn: Turn) -> composition.Prompt:
-    """The prompt, after the window moved where it had to."""
+    """Return the prompt, after any necessary window moves."""
     counter = ApproximateCounter()
     for _ in range(3):
         prompt = composition.compose(turn=turn, counter=counter)

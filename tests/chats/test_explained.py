@@ -1,4 +1,4 @@
-"""An effective policy explains itself: what won, why, and what lost, at every door."""
+"""The explanation of an effective policy: which value won, why, and which values lost."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,6 +10,8 @@ from django.contrib.auth.models import Group, User
 
 from chats.models import Agent, Chat, Team
 from chats.prompt.explained import NotThere, explain_for, viewpoint_in
+from chats.teams import rosters
+from chats.teams.rosters import AgentDraft, TeamDraft
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
@@ -28,7 +30,7 @@ EXPLAIN = "/admin/contextpolicy/effectivepolicy/explain/"
 
 @pytest.fixture
 def policy(now: datetime) -> Any:
-    """Make a policy and give it to somebody."""
+    """Create a policy and assign it."""
 
     def making(slug: str, values: dict[str, Any], locks: tuple[str, ...] = (), **to: Any) -> Any:
         made = create_policy(
@@ -145,19 +147,57 @@ def test_the_administration_explains_it_for_anybody(
     asked = {"person": "alice", "chat": str(chat.pk), "model": "demo"}
     shown = browser.get(EXPLAIN, asked)
     page = Page(shown.content.decode())
-    assert "House v1, everybody, locked" in page.words
+    assert "House v1, everyone, locked" in page.words
     assert "a farther policy locks the field" in page.words
     assert "<b>Be" not in shown.content.decode()
     assert page.inline == []
     for wrong, sentence in (
-        ({"person": "nobody"}, "There is no person of that name."),
-        ({"person": "alice", "chat": str(uuid4())}, "There is no such chat of this person."),
-        ({"person": "alice", "agent": "planner"}, "There is no such agent"),
-        ({"person": "alice", "chat": "x"}, "Nothing was looked up."),
+        ({"person": "nobody"}, "No user has this name."),
+        ({"person": "alice", "chat": str(uuid4())}, "Select a valid choice."),
+        ({"person": "alice", "agent": "planner"}, "Select a valid choice."),
+        ({"person": "alice", "chat": "x"}, "Correct the marked fields."),
     ):
         assert sentence in Page(browser.get(EXPLAIN, wrong).content.decode()).words
     assert signed_in(person("audrey", AUDITOR)).get(EXPLAIN).status_code == 200
     assert signed_in(alice).get(EXPLAIN).status_code in (302, 403)
+
+
+def test_the_administration_searches_people_and_offers_their_chats(
+    alice: User, bob: User, chat: Chat, demo_model: object
+) -> None:
+    User.objects.filter(pk=bob.pk).update(first_name="Alicia", last_name="Berg")
+    browser = signed_in(person("ines", POLICY_ADMIN))
+    several = browser.get(EXPLAIN, {"person": "ALIC"})
+    html = several.content.decode()
+    assert "Several people match" in html
+    assert [one.username for one in several.context["form"].people] == ["alice", "bob"]
+    assert 'href="?person=bob"' in html
+    page = Page(browser.get(EXPLAIN, {"person": "berg"}).content.decode())
+    assert "Token budget" in page.words
+    found = browser.get(EXPLAIN, {"person": "alice"})
+    offered = found.context["form"].fields["chat"].choices
+    assert [key for key, _ in offered] == ["", str(chat.pk)]
+    assert chat.title == "" or chat.title not in found.content.decode()
+    # Labels appear in the order of the policy form, each next to its field name.
+    words = Page(found.content.decode()).words
+    assert "strategy_config" in words
+    assert words.index("token_budget") < words.index("allowed_models")
+    assert words.index("Token budget") < words.index("token_budget")
+
+
+def test_the_administration_offers_agents_of_own_teams_by_number(
+    alice: User, chat: Chat, now: datetime, demo_model: object
+) -> None:
+    draft = TeamDraft(name="Hers", agents=[AgentDraft(name="Canary")])
+    chat.team = rosters.create(user=alice, draft=draft, shared=False, now=now).team
+    chat.save()
+    browser = signed_in(person("ines", POLICY_ADMIN))
+    asked = {"person": "alice", "chat": str(chat.pk)}
+    ((_, none), (role, label)) = browser.get(EXPLAIN, asked).context["form"].fields["agent"].choices
+    assert (none, label) == ("None", "Agent 1")
+    html = browser.get(EXPLAIN, {**asked, "agent": role}).content.decode()
+    assert "agent <bdi>Agent 1</bdi>" in " ".join(html.split())
+    assert "canary" not in html.lower()
 
 
 def test_programs_read_it_too_and_texts_stay_with_who_may_see_them(

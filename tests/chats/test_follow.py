@@ -1,9 +1,11 @@
-"""What a page that comes back is shown of a reply that grows."""
+"""Resuming the stream of a reply after a page reconnects."""
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +19,7 @@ from chats.streams.follow import (
     Reshaped,
     Snapshot,
     StreamPosition,
+    Thoughts,
     TurnRow,
     Update,
 )
@@ -26,29 +29,29 @@ FIRST, SECOND = Beginning(1, 1), Beginning(2, 1)
 
 
 class Bus:
-    """A bus with some frames; then it is silent."""
+    """A bus with a few frames. It sends nothing after them."""
 
     def __init__(self, *frames: Frame) -> None:
-        self.frames = list(frames)
+        self.frames = deque(frames)
         self.lagged = False
 
     @asynccontextmanager
     async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["Bus"]:
-        """One subscription."""
+        """Open one subscription."""
         yield self
 
     async def next(self, *, seconds: float) -> Frame | None:
-        """The next frame."""
-        return self.frames.pop(0) if self.frames else None
+        """Return the next frame."""
+        return self.frames.popleft() if self.frames else None
 
 
 def row(text: str, *, beginning: Beginning = FIRST, status: str = "running") -> TurnRow:
-    """A turn's row."""
+    """Return the row of a turn."""
     return TurnRow(status=status, is_over=status != "running", beginning=beginning, text=text)
 
 
 def told(rows: list[TurnRow], *frames: Frame, seen: StreamPosition | None) -> list[Update]:
-    """What a page is told that has seen so much while the row goes through these states."""
+    """Return the updates of a page that resumes at `seen` while the row has these states."""
     left = iter(rows)
 
     async def read(_turn: uuid.UUID) -> TurnRow:
@@ -71,7 +74,7 @@ def told(rows: list[TurnRow], *frames: Frame, seen: StreamPosition | None) -> li
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is waited for."""
+    """Set the waiting time to zero."""
     monkeypatch.setattr(follow, "PATIENCE", 0.0)
 
 
@@ -117,7 +120,7 @@ def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
         [line.removeprefix(f"id: {turn}~") for line in text.split("\n") if line.startswith("id: ")]
         for text in asyncio.run(encoded())
     ]
-    # A block that closes is two events; the place is that after both.
+    # A closed block causes two events. Both are included in the position.
     assert found == [["1.1.3"], ["1.1.7"], ["1.1.20"], [], ["1.1.0.1"], ["1.1.3.1"]]
     assert connection.place_from("1.1.3.1") == StreamPosition(anew, 3)
 
@@ -125,3 +128,40 @@ def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
 @pytest.mark.parametrize("given", ["", "x", "1.1", "1.1.x", "1.1.1.1.1", "1..1", "1.1.²", "1.1.-1"])
 def test_a_place_that_is_not_ours_is_none(given: str) -> None:
     assert connection.place_from(given) is None
+
+
+@pytest.mark.parametrize("with_thoughts", [False, True])
+def test_thoughts_come_in_order_and_a_lost_frame_is_filled_from_the_row(
+    with_thoughts: bool,
+) -> None:
+    async def watch() -> list[Update]:
+        bus = Bus(
+            Frame("reasoning", 1, 1, 4, "more. "),
+            # The frame between these two was lost.
+            Frame("reasoning", 1, 1, 14, "End."),
+            Frame("text", 1, 1, 0, "Yes."),
+        )
+        rows = iter(
+            [
+                replace(row(""), thoughts="Hm, more. And "),
+                replace(row("Yes."), thoughts="Hm, more. And End."),
+                row("Yes.", status="completed"),
+            ]
+        )
+
+        async def read(_turn: uuid.UUID) -> TurnRow:
+            return next(rows)
+
+        updates = follow.follow(
+            turn_id=uuid.uuid4(),
+            row=replace(row(""), thoughts="Hm, "),
+            hub=lambda: cast(Hub, bus),
+            read=read,
+            with_thoughts=with_thoughts,
+        )
+        return [update async for some in updates for update in some]
+
+    found = asyncio.run(watch())
+    thoughts = "".join(update.text for update in found if isinstance(update, Thoughts))
+    assert thoughts == ("Hm, more. And End." if with_thoughts else "")
+    assert [update for update in found if isinstance(update, Delta)] == [Delta(0, "Yes.")]

@@ -1,4 +1,4 @@
-"""Imports stay within bounds of memory, entries and values, whatever a file claims."""
+"""Imports limit memory, archive entries and values, whatever the file declares."""
 
 import io
 import json
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 def drafts_of(file: IO[bytes]) -> Iterator[ChatDraft | NotTaken]:
-    """The chats of a file, one at a time."""
+    """Return the chats of a file, read one at a time."""
     with ExitStack() as kept:
         source = importing.read(file, kept=kept)
         for read in source.behind(0, (0, 0)):
@@ -29,7 +29,7 @@ def drafts_of(file: IO[bytes]) -> Iterator[ChatDraft | NotTaken]:
 
 
 def peak(file: IO[bytes]) -> tuple[int, int]:
-    """The chats of a file, and the bytes of memory that reading them took at most."""
+    """Return the chats of a file, and the peak memory in bytes while reading them."""
     tracemalloc.start()
     try:
         chats = sum(1 for draft in drafts_of(file) if isinstance(draft, ChatDraft))
@@ -95,7 +95,7 @@ def test_countless_values_in_one_chat_are_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def archive_of(entries: int) -> bytes:
-    """An archive with so many empty entries."""
+    """Return an archive with this number of empty entries."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:
         for number in range(entries):
@@ -107,7 +107,7 @@ def test_the_entries_of_an_archive_are_counted_themselves(settings: Settings) ->
     settings.IMPORT_ENTRIES = 100
     good = archive_of(200)
     end = bytearray(good[-22:])
-    # The end record in the fields of disks, counts of nothing.
+    # The end record has an invalid disk field and declares one entry instead of 200.
     end[4:8] = b"PK\x05\x06"
     end[8:12] = struct.pack("<2H", 1, 1)
     hidden = good[:-22] + bytes(end)

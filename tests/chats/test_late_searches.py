@@ -1,4 +1,4 @@
-"""Searches that were too late are counted for operators."""
+"""Searches that exceeded their time limit are counted for operators."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.contextpolicy.people import person, signed_in
 
 @pytest.fixture
 def searched(alice: User, chat: Chat) -> Callable[..., None]:
-    """Store completed turns whose searches ended with a note."""
+    """Store completed turns whose searches ended with this note."""
 
     def storing(*notes: str, minutes: int = 1) -> None:
         branch, taken = chat.active_branch, Turn.objects.count()

@@ -1,4 +1,4 @@
-"""When the writer of the live bus sends what, and how its reader learns of new turns."""
+"""The live bus: when the writer sends frames, and how the reader notices new turns."""
 
 import asyncio
 import uuid
@@ -14,7 +14,7 @@ A, B = uuid.uuid4(), uuid.uuid4()
 
 
 class FakePipeline:
-    """Collects entries and sends them together."""
+    """A pipeline that collects entries and sends them together."""
 
     def __init__(self, bus: "FakeBus") -> None:
         self.bus = bus
@@ -24,7 +24,7 @@ class FakePipeline:
         self.queued.append((key, fields["t"]))
 
     def expire(self, key: str, seconds: int) -> None:
-        """Kept for a while."""
+        """Do nothing: the fake never expires keys."""
 
     async def execute(self) -> None:
         self.bus.sent.append(self.queued)
@@ -32,7 +32,7 @@ class FakePipeline:
 
 
 class FakeBus:
-    """A client; `sent` holds the keys and texts of each sending."""
+    """A client of the bus. `sent` holds the keys and texts of each execution."""
 
     def __init__(self) -> None:
         self.sent: list[list[tuple[str, str]]] = []
@@ -44,7 +44,7 @@ class FakeBus:
         self.sent.append([(key, fields["t"])])
 
     async def after(self, sendings: int) -> None:
-        """Wait for so many executions."""
+        """Wait for this number of executions."""
         async with asyncio.timeout(5):
             while len(self.sent) < sendings:
                 await asyncio.sleep(0.005)
@@ -126,7 +126,7 @@ def test_first_words_without_end_do_not_hold_the_others_back() -> None:
 
 
 class Streams:
-    """A server of streams in memory, with blocking reads; `asked` counts its commands."""
+    """An in-memory stream server with blocking reads. `asked` counts its commands."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[dict[str, str]]] = {}
@@ -135,7 +135,7 @@ class Streams:
         self.is_away = False
 
     def say(self, turn: uuid.UUID, words: str, offset: int) -> None:
-        """What a worker does."""
+        """Append a frame, as a worker does."""
         self.add(turn_key(turn), {n: str(v) for n, v in text(words, offset).fields().items()})
 
     def add(self, key: str, fields: dict[str, str]) -> None:
@@ -169,7 +169,7 @@ class Streams:
 
 
 async def heard(hub: Hub, turn: uuid.UUID, wanted: str) -> str:
-    """What a viewer of the turn hears until it is this much."""
+    """Return the text that a viewer of the turn received, once it has this content."""
     words = ""
     async with hub.follow(turn_key(turn)) as subscription, asyncio.timeout(5):
         while words != wanted:
@@ -184,7 +184,7 @@ def test_a_viewer_who_comes_back_while_something_is_said_hears_all_of_it() -> No
         hub = Hub(cast(Redis, streams))
         streams.say(A, "One", 0)
         async with hub.follow(turn_key(A)):
-            # By now the reader waits for what comes after the first word.
+            # By now the reader waits for the entry after the first word.
             await asyncio.sleep(0.1)
         coming_back = asyncio.create_task(heard(hub, A, "One two"))
         await asyncio.sleep(0)
@@ -249,7 +249,7 @@ def test_a_wake_that_failed_is_tried_by_the_next_viewer() -> None:
         first = asyncio.create_task(heard(hub, A, "One"))
         await asyncio.sleep(0.05)
         streams.is_away = False
-        # Not `say`: nothing but the wake may end the reading.
+        # Written without `say`, so that only the wake-up entry can end the blocking read.
         for turn in (A, B):
             streams.entries[turn_key(turn)] = [
                 {n: str(v) for n, v in text("One", 0).fields().items()}

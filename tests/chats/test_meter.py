@@ -1,4 +1,4 @@
-"""The meter: what the next message would send, in words that name what happened."""
+"""The context meter: size of the next request by part, and the reason for each part."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -19,7 +19,7 @@ TOKENS = 14
 
 @pytest.fixture
 def fill(chat: Chat, now: datetime) -> Callable[[int], None]:
-    """Put so many messages into the chat, of 14 tokens each."""
+    """Add this number of messages to the chat, 14 tokens each."""
 
     def filling(count: int) -> None:
         branch = chat.active_branch
@@ -44,7 +44,7 @@ def fill(chat: Chat, now: datetime) -> Callable[[int], None]:
 
 @pytest.fixture
 def policy(db: None, now: datetime) -> Callable[..., None]:
-    """Put a policy in force for everyone."""
+    """Assign a policy to the whole instance."""
 
     def setting(**values: Any) -> None:
         made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
@@ -55,7 +55,7 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def fold(chat: Chat, now: datetime) -> Callable[..., Compaction]:
-    """Put a compaction up to a seq in force."""
+    """Activate a compaction up to a sequence number."""
 
     def folding(to_seq: int, **fields: Any) -> Compaction:
         effective, _ = EffectivePolicy.objects.get_or_create(
@@ -81,12 +81,12 @@ def fold(chat: Chat, now: datetime) -> Callable[..., Compaction]:
 
 
 def words(found: Meter) -> dict[str, str]:
-    """The reason of each part."""
+    """Return the reason of each part."""
     return {part.key: part.why for part in found.parts}
 
 
 def sizes(found: Meter) -> dict[str, int]:
-    """The tokens of each part."""
+    """Return the tokens of each part."""
     return {part.key: part.tokens for part in found.parts}
 
 
@@ -117,7 +117,7 @@ def test_a_summary_stands_for_its_messages(
     fold(12)
     found = meter(chat=chat, now=NOON)
 
-    assert words(found)["summary"] == "Stands for messages 1 to 12"
+    assert words(found)["summary"] == "Covers messages 1 to 12"
     assert sizes(found)["history"] == 8 * TOKENS
     assert sizes(found)["summary"] > 0
 
@@ -142,7 +142,7 @@ def test_a_window_over_a_summary_says_both(
     fold(12, kind="window", text="", base=summary, from_seq=7)
     found = meter(chat=chat, now=NOON)
 
-    assert words(found)["summary"] == "Stands for messages 1 to 6; messages 7 to 12 left out"
+    assert words(found)["summary"] == "Covers messages 1 to 6; messages 7 to 12 left out"
     assert sizes(found)["history"] == 8 * TOKENS
 
 
@@ -167,9 +167,9 @@ def test_a_pinned_message_under_the_summary_counts_as_a_pin(
     fold(12, exceptions=[3, 4])
     found = meter(chat=chat, now=NOON)
 
-    # As a pin it is told as one, which takes words of its own.
+    # A pinned message has an extra label in the prompt, which costs tokens.
     assert sizes(found)["pins"] > TOKENS
-    assert words(found)["pins"] == "1 message under the summary"
+    assert words(found)["pins"] == "1 message covered by the summary"
 
 
 def test_what_is_never_sent_does_not_count(chat: Chat, fill: Callable[[int], None]) -> None:
@@ -206,7 +206,7 @@ def test_the_forecast_counts_rounds(
     [
         (594, "next compaction in about 3 turns"),
         (562, "next compaction in about 19 turns"),
-        # Further away it is nothing to tell people about.
+        # More distant compactions are not announced.
         (560, ""),
     ],
 )

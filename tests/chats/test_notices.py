@@ -1,4 +1,4 @@
-"""Notices: an event of a chat's ledger is told to its owner's pages, once it is committed."""
+"""Notices: a committed ledger event of a chat is pushed to the open pages of its owner."""
 
 import threading
 import uuid
@@ -19,7 +19,7 @@ Committing = Any
 
 
 class Bus:
-    """A client that keeps what it is sent."""
+    """A client that records the sent messages."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str]] = []
@@ -33,7 +33,7 @@ class Bus:
         self.last = (key, fields["k"], fields["t"])
 
     def expire(self, key: str, seconds: int) -> None:
-        """Kept for a while."""
+        """Do nothing: the fake never expires keys."""
 
     def execute(self) -> None:
         self.asked += 1

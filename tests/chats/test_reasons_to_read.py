@@ -1,4 +1,4 @@
-"""A chat is opened for reading by a reason that says something."""
+"""Reading a user's chat requires a meaningful reason."""
 
 from datetime import datetime
 

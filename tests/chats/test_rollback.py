@@ -1,4 +1,4 @@
-"""Migrating back is refused where it would drop what the ledger commits to."""
+"""A rollback of migrations is refused if it would drop data that the ledger commits to."""
 
 import io
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from chats.turns.start import start
 from contextpolicy import ledger, rollback
 from contextpolicy.models import LedgerHead
 
-# What verification never reads: dropping it loses numbers, and leaves the ledger as it is.
+# Columns that ledger verification never reads. Dropping them leaves the ledger valid.
 FREE_OF_RECEIPTS = {
     "compaction",
     "compaction_need",
@@ -81,7 +81,7 @@ def replied(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) ->
 
 
 def checked(app: str, name: str) -> None:
-    """Check the plan of migrating back to a migration, with today's tables."""
+    """Check the plan of a rollback to a migration against the current tables."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan([(app, name)])
     assert any(goes_back for _, goes_back in plan)
@@ -89,7 +89,7 @@ def checked(app: str, name: str) -> None:
 
 
 def migrate(app: str, name: str) -> None:
-    """Ask for the rollback as an operator does."""
+    """Run the rollback as an operator does."""
     call_command("migrate", app, name, stdout=io.StringIO(), verbosity=0)
 
 
@@ -175,7 +175,7 @@ def test_a_later_migration_is_guarded_without_a_word_of_its_own(
 
 
 def test_every_column_of_receipts_and_summaries_is_protected_or_free() -> None:
-    """Who adds a column says here whether the ledger commits to it."""
+    """A developer who adds a column decides here whether the ledger commits to it."""
     for model, committed, free in (
         (Receipt, witness.COMMITTED_OF_RECEIPTS, FREE_OF_RECEIPTS),
         (Compaction, witness.COMMITTED_OF_SUMMARIES, FREE_OF_SUMMARIES),
@@ -187,7 +187,7 @@ def test_every_column_of_receipts_and_summaries_is_protected_or_free() -> None:
 
 
 def test_each_protected_column_is_dropped_by_a_migration_that_is_found(db: None) -> None:
-    """A column that no migration adds would be guarded by a name that nothing has."""
+    """Catches protected names without a column, which would protect nothing."""
     loader = MigrationLoader(connection)
     found = {
         drop
@@ -202,7 +202,7 @@ def test_each_protected_column_is_dropped_by_a_migration_that_is_found(db: None)
 
 
 def test_the_guard_hears_of_every_migration(replied: Receipt) -> None:
-    """It is connected once, and asks about other apps than its own."""
+    """The signal handler is connected once, and also checks the plans of other apps."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan([("chats", "0042_imports_in_the_background")])
     with pytest.raises(CommandError):

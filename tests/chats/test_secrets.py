@@ -1,4 +1,4 @@
-"""Row S14: secrets at rest are encrypted, rotate, and are never shown."""
+"""Row S14: stored secrets are encrypted, can be rotated, and are never displayed."""
 
 import re
 

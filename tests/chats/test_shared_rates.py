@@ -1,4 +1,4 @@
-"""Rates are counted over all web processes where these share a broker."""
+"""Rate limits apply across all web processes that share a broker."""
 
 import shutil
 import time
@@ -21,7 +21,7 @@ NAMES = (f"user:{number}" for number in count())
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """A broker that several processes would share."""
+    """A broker shared by several processes."""
     folder = new_folder()
     made = Broker(folder)
     made.start()
@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def shared(broker: Broker, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> SharedBuckets:
-    """Rates are counted there, ten a minute."""
+    """Store the rates in the broker, with a limit of ten a minute."""
     settings.RATES_URL = broker.url
     settings.MESSAGES_PER_MINUTE = 10
     made = SharedBuckets()
@@ -49,10 +49,10 @@ def test_two_processes_have_one_bucket(shared: SharedBuckets) -> None:
         one.take(client, now=0.0)
     assert caught.value.retry_after in range(1, 7)
     assert caught.value.rate.limit == 10
-    # Another client, and another kind of request of this one, have a bucket of their own.
+    # Other clients, and other kinds of requests, have a separate bucket.
     assert other.take(next(NAMES), now=0.0).remaining == 9
     assert Buckets("WARM_UPS_PER_MINUTE").take(client, now=0.0).remaining == 29
-    # By the broker's clock: this process's, which stands still here, gives nothing back.
+    # The bucket uses the clock of the broker. The clock of this process is fixed.
     time.sleep(max(0.0, 6.5 - (time.monotonic() - begun)))
     assert other.take(client, now=0.0).remaining == 0
 

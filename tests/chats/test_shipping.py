@@ -1,4 +1,4 @@
-"""The ledger as lines of JSON on the standard output: in order, at least once, from a place."""
+"""The ledger as JSON lines on standard output: in order, at least once, resumable."""
 
 import io
 import json
@@ -26,7 +26,7 @@ Ship = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def ship(settings: Settings) -> Ship:
-    """Ship what is due: the lines."""
+    """Ship the pending events and return the lines."""
 
     def shipping_all(form: str = "own", *, closing: bool = False) -> list[dict[str, Any]]:
         settings.LEDGER_LINES = form
@@ -38,7 +38,7 @@ def ship(settings: Settings) -> Ship:
 
 
 def some(now: datetime, *types: str, **data: Any) -> None:
-    """Events of the instance."""
+    """Record events of the instance."""
     for kind in types:
         ledger.record(kind, actor="user:1", now=now, data=data)
 
@@ -64,7 +64,7 @@ def test_who_is_killed_before_the_place_moves_writes_again(
     some(now, "login.succeeded", "model.changed")
 
     class Killed(Exception):
-        """The process ends here."""
+        """Simulates the end of the process."""
 
     def die(*_given: Any, **_named: Any) -> None:
         raise Killed
@@ -152,7 +152,7 @@ def test_a_late_commit_comes_when_it_is_there(
     some(timezone.now(), "login.succeeded", "logout.succeeded")
     place = LedgerReader.objects.get(pk=shipping.READER)
     late, newest = AuditEvent.objects.order_by("-pk")[:2][::-1]
-    # As it was while the first of the two had its id and was not committed.
+    # Simulates a reader that passed the first event while it had an id but no commit.
     place.last, place.missed = newest.pk, [[late.pk, timezone.now().isoformat()]]
     place.save()
     assert [line["type"] for line in ship()] == ["login.succeeded"]

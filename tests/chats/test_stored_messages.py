@@ -1,26 +1,32 @@
-"""`ledger_verify` finds stored messages that are not those that prompts had."""
+"""`ledger_verify` finds stored messages that differ from those in the prompts."""
 
 import io
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from chats.actions import erasure, marks
+from chats.actions import erasure, lifecycle, marks
 from chats.models import Chat, Message, Receipt, Turn
 from chats.prompt import stored_messages
 from chats.turns.start import start
+from contextpolicy import verification
+from contextpolicy.models import LedgerVerification
 from contextpolicy.publish import assign, create_policy
+from contextpolicy.roles import AUDITOR
+from tests.contextpolicy.people import person, signed_in
 
 Ask = Callable[[str], Turn]
 
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask:
-    """Send a message, a minute after the one before, and reply."""
+    """Send a message, one minute after the previous one, and reply to it."""
     times = iter(range(1, 1_000))
 
     def asking(text: str) -> Turn:
@@ -41,7 +47,7 @@ def said(ask: Ask) -> list[Message]:
 
 
 def verified(**options: Any) -> str:
-    """What `ledger_verify` prints; a break raises CommandError."""
+    """Return the output of `ledger_verify`. A break raises CommandError."""
     out = io.StringIO()
     try:
         call_command("ledger_verify", stdout=out, **options)
@@ -51,7 +57,7 @@ def verified(**options: Any) -> str:
 
 
 def change(message: Message, old: str, new: str) -> None:
-    """Change the words of a message past everything."""
+    """Change the text of a message directly in the database."""
     (part,) = message.parts
     assert old in part["text"]
     parts = [{**part, "text": part["text"].replace(old, new)}]
@@ -72,7 +78,7 @@ def test_a_message_that_was_changed_by_sql_is_found(
     told = verified()
     assert "FAILED The ledger is broken in 1 of its chains." in told
     assert f"chat:{chat.pk}: the prompt of receipt " in told
-    assert "had other words than its messages have now" in told
+    assert "differs from its stored messages" in told
     assert "FAILED" not in verified(without_messages=True)
     assert "FAILED" in verified(scope=f"chat:{chat.pk}")
 
@@ -82,7 +88,7 @@ def test_a_message_that_was_emptied_as_if_erased_is_found(
     said: list[Message], now: datetime
 ) -> None:
     Message.objects.filter(pk=said[0].pk).update(parts=[], erased_at=now)
-    assert "had messages that are gone or erased, and no row says so" in verified()
+    assert "had messages that are missing or erased without a ledger entry" in verified()
 
 
 def test_what_a_person_does_is_no_break(
@@ -109,9 +115,55 @@ def test_a_message_that_left_the_window_is_compared_too(
         ask(text)
     assert "FAILED" not in verified()
     change(Message.objects.get(seq=1), "six", "ten")
-    assert "had other words" in verified()
+    assert "differs from its stored messages" in verified()
 
 
 def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message]) -> None:
     assert Receipt.objects.count() == 3
     assert f"1 {stored_messages.FITS}." in verified()
+
+
+def nightly(now: datetime, *, seconds: float = 60.0) -> LedgerVerification:
+    """Return the findings of a nightly verification."""
+    asked = verification.ask(scope="", actor="system", now=now, since_leaf=0)
+    with patch.object(verification, "CONTENT_SECONDS", seconds):
+        verification.run(pk=asked.pk, clock=lambda: now)
+    return LedgerVerification.objects.get(pk=asked.pk)
+
+
+def test_the_nightly_verification_finds_a_changed_message(
+    said: list[Message], now: datetime
+) -> None:
+    found = nightly(now)
+    assert (found.broken, found.told[stored_messages.COMPARED]) == (0, 1)
+    change(said[0], "six", "seven")
+    found = nightly(now)
+    assert found.broken == 1
+    assert "differs from its stored messages" in found.breaks[0][2]
+
+
+def test_a_page_of_the_audit_log_finds_it_too(said: list[Message], chat: Chat) -> None:
+    client = signed_in(person("priya", AUDITOR))
+    page = "/admin/contextpolicy/auditevent/verify/"
+    assert "differs from its stored messages" not in client.get(page).content.decode()
+    change(said[0], "six", "seven")
+    for query in ("", f"?scope=chat:{chat.pk}"):
+        assert "differs from its stored messages" in client.get(page + query).content.decode()
+
+
+def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
+    said: list[Message], alice: User, now: datetime
+) -> None:
+    chats = sorted(
+        [
+            said[0].branch.chat_id,
+            *(lifecycle.create_chat(owner=alice, now=now).pk for _ in range(3)),
+        ]
+    )
+    told = Counter[str]()
+    times = iter([False, False, True])
+    found = stored_messages.verify_some(scopes=[None], told=told, is_late=lambda: next(times))
+    assert list(found) == []
+    assert (told[stored_messages.COMPARED], told[stored_messages.LATE]) == (2, 1)
+    assert list(stored_messages.in_turn()) == [*chats[2:], *chats[:2]]
+    assert nightly(now, seconds=-1.0).told[stored_messages.LATE] == 1

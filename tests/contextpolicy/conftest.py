@@ -1,4 +1,4 @@
-"""What the tests of policies share."""
+"""Shared fixtures of the policy tests."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 class Lay(Protocol):
-    """Writes a policy and where it applies, past every check."""
+    """Writes a policy and its assignment without validation."""
 
     def __call__(
         self,
@@ -34,19 +34,19 @@ class Lay(Protocol):
 
 @pytest.fixture(autouse=True)
 def static_root(settings: Settings, tmp_path: Path) -> None:
-    """An existing folder, without which the static files' middleware warns."""
+    """An existing folder; without it the static files' middleware warns."""
     settings.STATIC_ROOT = tmp_path
 
 
 @pytest.fixture
 def support(db: None) -> Group:
-    """A group of people that is no role."""
+    """A group of people that is not a role."""
     return Group.objects.create(name="Support staff")
 
 
 @pytest.fixture
 def lay(db: None) -> Lay:
-    """Rows straight into the tables: the tests of resolution start from what is stored."""
+    """Insert rows directly into the tables: the tests of resolution start from stored values."""
 
     def write(
         slug: str,
@@ -69,13 +69,13 @@ def lay(db: None) -> Lay:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed by pip into a folder of its own."""
+    """The example package, installed by pip into a separate folder."""
     return install(tmp_path_factory)
 
 
 @pytest.fixture
 def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example package on the path of this process, as in an instance that installed it."""
+    """Add the example package to this process's path, as in an instance that installed it."""
     monkeypatch.syspath_prepend(str(package))
     importlib.invalidate_caches()
     plugins.installed.cache_clear()

@@ -1,4 +1,4 @@
-"""Reading and filling the administration's pages as a browser does."""
+"""Reads and submits pages of the administration as a browser does."""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -9,7 +9,7 @@ EVENT_HANDLERS = "on"
 
 
 class Page(HTMLParser):
-    """A page's form fields with their values, and what a strict content policy would refuse."""
+    """A page's form fields with values, and content that a strict content policy refuses."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -68,14 +68,14 @@ class Page(HTMLParser):
 
 
 def opened(client: Client, url: str) -> Page:
-    """The page, which must open."""
+    """Open a page that must answer 200."""
     answer = client.get(url)
     assert answer.status_code == 200, answer.status_code
     return Page(answer.content.decode())
 
 
 def submitted(client: Client, url: str, **changes: Any) -> Any:
-    """Open a form, change some fields, send it: the answer. None takes a field away (a box)."""
+    """Open a form, change some fields and submit it; return the response. None removes a field."""
     fields: dict[str, Any] = opened(client, url).fields
     for name in ("q", "csrfmiddlewaretoken"):
         fields.pop(name, None)

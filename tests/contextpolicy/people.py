@@ -13,7 +13,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def person(name: str, *roles: str) -> User:
-    """A person who holds these roles; there is always an Owner beside them."""
+    """A person with these roles; an Owner always exists as well."""
     seed_roles()
     groups = Group.objects.filter(name__in=roles)
     assert len(groups) == len(roles)
@@ -25,7 +25,7 @@ def person(name: str, *roles: str) -> User:
 
 
 def signed_in(user: User, *, at: datetime | None = None) -> Client:
-    """A browser in which this person has signed in, now unless told otherwise."""
+    """A browser in which this person has signed in, by default now."""
     client = Client()
     client.force_login(user)
     session = client.session

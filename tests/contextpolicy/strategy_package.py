@@ -1,4 +1,4 @@
-"""The example package of strategies, really installed."""
+"""The example package of strategies, installed with pip."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "plugin_package"
 
 
 def install(folders: pytest.TempPathFactory) -> Path:
-    """The example package, installed by pip into a folder of its own, which is returned."""
+    """Install the example package into a separate folder with pip; return the folder."""
     source = folders.mktemp("package") / "source"
     target = folders.mktemp("installed")
     shutil.copytree(PACKAGE, source)

@@ -1,4 +1,7 @@
-"""S2: which role may open which page of the administration. The table below is the promise."""
+"""S2: which role may open which page of the administration.
+
+The table below is the specification.
+"""
 
 import uuid
 from datetime import datetime
@@ -15,6 +18,7 @@ from chats.models import (
     Chat,
     Compaction,
     DailyCount,
+    KeptText,
     Message,
     ProviderAccount,
     Receipt,
@@ -46,7 +50,7 @@ CANARY = "canary-9f41-what-a-person-wrote"
 P, O, A, W, S = roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, "superuser"  # noqa: E741 - a table's heads
 ROLES = (P, O, A, W, S)
 
-# For each model: who may list and open it, who may add, change and delete.
+# For each model: roles that may view it, and roles that may add, change and delete.
 TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_contextpolicy": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_policyassignment": ({P, A, S}, {P, S}, set(), {P, S}),
@@ -64,6 +68,8 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "chats_dailycount": ({P, O, S}, set(), set(), set()),
     "chats_team": ({P, A, S}, set(), set(), set()),
     "chats_retentionrun": ({P, A, S}, set(), set(), set()),
+    # A POST with a reason shows the text; nothing is changed.
+    "chats_kepttext": ({A, S}, set(), {A, S}, set()),
     "auth_user": ({W, S}, {W, S}, {W, S}, set()),
     "auth_group": ({W, S}, {W, S}, {W, S}, {W, S}),
 }
@@ -78,7 +84,7 @@ OTHER = {
     "admin:contextpolicy_effective_explain": {P, A, S},
     "admin:chats_retention_preview": {P, A, S},
 }
-# Pages without a GET, or for a waiting row, with the roles that may use them.
+# Pages without a GET, or for a pending row, with the roles that may use them.
 FORMS = {
     "admin:contextpolicy_policy_recommended": {P, S},
     "admin:chats_compaction_review": {P, S},
@@ -94,7 +100,7 @@ OF_A_ROW = {
 
 @pytest.fixture
 def rows(now: datetime) -> dict[str, object]:
-    """One row of each model, full of what a person wrote wherever a row can hold it."""
+    """One row of each model, with a user's text in every field that can hold some."""
     alice = User.objects.create(username="alice")
     policy = create_policy(slug="p", name="P", values={}, actor="system", now=now)
     effective = EffectivePolicy.objects.create(digest="d", values={}, sources={})
@@ -171,6 +177,9 @@ def rows(now: datetime) -> dict[str, object]:
         "chats_retentionrun": RetentionRun.objects.create(
             started_at=now, finished_at=now, is_open=False, digest="0" * 64
         ),
+        "chats_kepttext": KeptText.objects.create(
+            owner=alice, kind="instructions", text=CANARY, replaced_at=now, replaced_by="user:1"
+        ),
         "contextpolicy_legalhold": place(
             level="user", user=alice, case="7", reason="Why", actor="system", now=now
         ),
@@ -180,7 +189,7 @@ def rows(now: datetime) -> dict[str, object]:
 
 
 def team_of(owner: User, *, now: datetime) -> Team:
-    """A team of one person's, whose words are theirs."""
+    """A team of one person, with texts by that person."""
     team = Team.objects.create(owner=owner, created_at=now)
     version = TeamVersion.objects.create(
         team=team, number=1, name="Team", task=CANARY, created_at=now
@@ -192,21 +201,21 @@ def team_of(owner: User, *, now: datetime) -> Team:
 
 
 def browser(role: str) -> Client:
-    """A browser of somebody who holds this role."""
+    """A browser of a person with this role."""
     if role == S:
         return signed_in(User.objects.create_superuser("root"))
     return signed_in(person("somebody", role))
 
 
 def opens(client: Client, name: str, *arguments: object) -> bool:
-    """Whether the page can be read; anything but 200 and 403 is a fault."""
+    """Return True if the page can be read. Any status except 200 and 403 is an error."""
     status = client.get(reverse(name, args=arguments)).status_code
     assert status in {200, 403}, f"{name}: {status}"
     return status == 200
 
 
 def accepts(client: Client, name: str, *arguments: object) -> bool:
-    """Whether a change is let in: an empty form is refused with its errors, not with 403."""
+    """Return True if a change is allowed: an empty form gets its errors instead of 403."""
     status = client.post(reverse(name, args=arguments), {}).status_code
     assert status in {200, 302, 403}, f"{name}: {status}"
     return status != 403

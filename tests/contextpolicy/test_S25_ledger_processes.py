@@ -1,4 +1,4 @@
-"""S25 with real processes: many writers make one gap-free chain, and roles of PostgreSQL hold."""
+"""S25 with real processes: concurrent writers make one gap-free chain, and database roles hold."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ call_command("ledger_verify")
 
 
 def environment(folder: Path, url: str) -> dict[str, str]:
-    """The environment of a process that uses this database and none of the developer's settings."""
+    """The environment of a process that uses this database, without the developer's settings."""
     return {
         "PATH": os.environ["PATH"],
         "DJANGO_SETTINGS_MODULE": "project.settings",
@@ -107,7 +107,7 @@ def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
 
     assert outcomes == [("", 0)] * WRITERS
     kept = WRITERS * EVENTS_EACH * 4 // 5
-    assert run(VERIFY, env) == f"1 chains hold, {kept} rows.\n"
+    assert run(VERIFY, env) == f"Verified 1 chains, {kept} rows.\n"
 
 
 @pytest.mark.services
@@ -133,7 +133,7 @@ def test_S25_the_application_role_of_postgresql_cannot_step_around_the_triggers(
 
 
 def refused_to_the_application(connection: psycopg.Connection) -> None:
-    """The role may append, and every way around fails."""
+    """The role may append, and every other write fails."""
     zeros = "0" * 64
     connection.execute(
         "INSERT INTO contextpolicy_ledgerhead (scope, count, last_hash) VALUES ('x', 0, %s)",
@@ -165,7 +165,7 @@ def refused_to_the_application(connection: psycopg.Connection) -> None:
             connection.execute(statement)
 
 
-# What the version before wrote: bare hashes of words in tables, and rows that commit to no call.
+# Data of the previous version: plain hashes of texts in tables, and rows without call commitments.
 BEFORE = """
 import hashlib
 import json
@@ -312,13 +312,13 @@ def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
     run(MIGRATE, env)
     run(AFTER, env)
     output = run(VERIFY, env)
-    # Two of them name what was erased before: a receipt and a summary.
-    assert "2 chains hold, 8 rows." in output
-    assert "1202 model calls were made before the ledger committed to calls." in output
-    # Back and forth again: nothing breaks, and what a summary says is committed to again.
+    # Two of them name content that was erased before: a receipt and a summary.
+    assert "Verified 2 chains, 8 rows." in output
+    assert "1202 model calls were made before the ledger recorded commitments." in output
+    # Migrating back and forth again works, and summaries get commitments again.
     run(BACK, env)
     run(MIGRATE, env)
-    assert "chains hold" in run(VERIFY, env)
+    assert "Verified " in run(VERIFY, env)
 
 
 @pytest.mark.processes

@@ -1,7 +1,7 @@
-"""S25: the ledger cannot be changed through the database, and a copy that was is found out.
+"""S25: the database rejects changes of the ledger, and verification detects a changed copy.
 
-"A copy" is the test's own transaction: the triggers are dropped in it as the owner of a stolen
-file would, and all of it is rolled back.
+"A copy" is the test's transaction. The triggers are dropped in it, as a thief of the file would do,
+and everything is rolled back.
 """
 # ruff: noqa: S608 (the SQL has no input from outside)
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.django_db
 
 
 def run(statement: str, *values: str | int) -> None:
-    """One raw statement, in a savepoint so that a refusal does not end the test's transaction."""
+    """Run a raw statement in a savepoint, so that an error does not end the test's transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, values)
 
 
 @pytest.fixture
 def ledger(now: datetime) -> None:
-    """Five rows of one chain, and another chain that nobody touches."""
+    """Five rows of one chain, and another chain that stays unchanged."""
     for number in range(1, 6):
         record("policy.assigned", actor="user:1", now=now, data={"n": number})
     record("chat.created", actor="user:2", now=now, chat_id=CHAT)
@@ -42,7 +42,7 @@ def ledger(now: datetime) -> None:
 
 @pytest.fixture
 def copy(ledger: None) -> None:
-    """The same rows where no trigger protects them."""
+    """The same rows without triggers."""
     for statement in TRIGGERS.DROP[connection.vendor]:
         run(statement)
 
@@ -110,82 +110,82 @@ def test_S25_truncate_is_refused(table: str, ledger: None) -> None:
 
 
 def test_S25_an_untouched_ledger_verifies(ledger: None) -> None:
-    assert verified() == (0, "2 chains hold, 6 rows.\n")
+    assert verified() == (0, "Verified 2 chains, 6 rows.\n")
 
 
 def edit() -> None:
-    """Another actor in row 3."""
+    """Change the actor of row 3."""
     run(f"UPDATE {EVENTS} SET actor = 'user:9' WHERE scope = 'instance' AND seq = 3")
 
 
 def edit_and_hash_again() -> None:
-    """Another actor in row 3, with a hash that fits it."""
+    """Change the actor of row 3 and recompute its hash."""
     edit()
     row = AuditEvent.objects.get(scope="instance", seq=3)
     run(f"UPDATE {EVENTS} SET hash = %s WHERE id = %s", event_hash(row), row.pk)
 
 
 def delete_middle() -> None:
-    """Row 2 is gone."""
+    """Delete row 2."""
     run(f"DELETE FROM {EVENTS} WHERE scope = 'instance' AND seq = 2")
 
 
 def delete_middle_and_close_the_gap() -> None:
-    """Row 2 is gone and the later ones moved up."""
+    """Delete row 2 and renumber the later ones."""
     delete_middle()
     for seq in (3, 4, 5):
         run(f"UPDATE {EVENTS} SET seq = %s WHERE scope = 'instance' AND seq = %s", seq - 1, seq)
 
 
 def delete_tail() -> None:
-    """Rows 4 and 5 are gone."""
+    """Delete rows 4 and 5."""
     run(f"DELETE FROM {EVENTS} WHERE scope = 'instance' AND seq > 3")
 
 
 def delete_all() -> None:
-    """No row of the chain is left."""
+    """Delete all rows of the chain."""
     run(f"DELETE FROM {EVENTS} WHERE scope = 'instance'")
 
 
 def swap() -> None:
-    """Rows 2 and 3 changed places."""
+    """Swap rows 2 and 3."""
     for old, new in ((2, 99), (3, 2), (99, 3)):
         run(f"UPDATE {EVENTS} SET seq = %s WHERE scope = 'instance' AND seq = %s", new, old)
 
 
 def insert() -> None:
-    """A forged row stands at 3; the later ones moved down."""
+    """Insert a forged row 3 and renumber the later ones."""
     for seq in (5, 4, 3):
         run(f"UPDATE {EVENTS} SET seq = %s WHERE scope = 'instance' AND seq = %s", seq + 1, seq)
     append(seq=3, previous=AuditEvent.objects.get(scope="instance", seq=1).hash)
 
 
 def append_past_the_head() -> None:
-    """A row 6 that continues the chain, but that no head row counts."""
+    """Append a row 6 that continues the chain, without updating the head row."""
     append(seq=6, previous=AuditEvent.objects.get(scope="instance", seq=5).hash)
 
 
 def truncate_and_rechain() -> None:
-    """All rows from 2 on are written anew, with hashes that fit one another."""
+    """Rewrite all rows from 2 on, with consistent hashes."""
     run(f"DELETE FROM {EVENTS} WHERE scope = 'instance' AND seq > 1")
     for seq in (2, 3):
         append(seq=seq, previous=AuditEvent.objects.get(scope="instance", seq=seq - 1).hash)
 
 
 def rechain_to_the_same_length() -> None:
-    """As before, with as many rows as there were."""
+    """As before, with the original number of rows."""
     truncate_and_rechain()
     for seq in (4, 5):
         append(seq=seq, previous=AuditEvent.objects.get(scope="instance", seq=seq - 1).hash)
 
 
 def lose_the_head() -> None:
-    """The head row is gone."""
+    """Delete the head row."""
     run(f"DELETE FROM {HEADS} WHERE scope = 'instance'")
 
 
 def append(*, seq: int, previous: str) -> None:
-    """A forged row with a hash that fits it."""
+    """Append a forged row with a valid hash."""
     first = AuditEvent.objects.get(scope="instance", seq=1)
     event = AuditEvent(
         scope="instance",
@@ -237,7 +237,7 @@ def test_S25_one_scope_can_be_asked_for(copy: None) -> None:
 
     call_command("ledger_verify", scope=f"chat:{CHAT}", stdout=out)
 
-    assert out.getvalue() == "1 chains hold, 1 rows.\n"
+    assert out.getvalue() == "Verified 1 chains, 1 rows.\n"
     with pytest.raises(CommandError):
         call_command("ledger_verify", scope="instance", stdout=out)
 

@@ -1,4 +1,4 @@
-"""The administration as a whole: its doors, its look, its content security policy."""
+"""The administration as a whole: access, appearance, content security policy."""
 
 from datetime import datetime
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def browser(now: datetime) -> Client:
-    """The browser of somebody who may see every page."""
+    """A browser with access to every page."""
     seed_policies(now=now)
     return signed_in(User.objects.create_superuser("root"))
 
@@ -99,7 +99,7 @@ def test_S10_no_page_needs_inline_code(browser: Client, now: datetime) -> None:
 
 
 def _request(browser: Client) -> HttpRequest:
-    """Any request of this browser's person."""
+    """A request of this browser's person."""
     request: HttpRequest = browser.get("/admin/").wsgi_request
     return request
 

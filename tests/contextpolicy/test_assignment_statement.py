@@ -1,4 +1,4 @@
-"""The assignments that apply are the same, read for many people or for each reply."""
+"""The applicable assignments are the same, whether read for many people or for one reply."""
 
 from datetime import datetime
 from typing import Any

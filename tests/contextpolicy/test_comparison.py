@@ -1,4 +1,4 @@
-"""What two versions of a policy differ in, field by field."""
+"""The differences between two versions of a policy, field by field."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from contextpolicy.models import PolicyVersion
 
 
 def version(*locks: str, **values: object) -> PolicyVersion:
-    """A version that nobody saved."""
+    """An unsaved version."""
     return PolicyVersion(values=values, locks=list(locks))
 
 
 def side(value: object, *, locked: bool = False) -> dict[str, object]:
-    """A value as the comparison tells it."""
+    """A value as the comparison displays it."""
     return {"value": value, "locked": locked}
 
 

@@ -1,4 +1,4 @@
-"""Every way to change what applies to somebody passes both checks, for the audience that it has."""
+"""Every change of applicable values passes both checks, for the audience it affects."""
 
 import ast
 from collections.abc import Callable
@@ -38,7 +38,7 @@ ERASES = {"token_budget": 16_000, "retention_days": 1}
 
 @pytest.fixture(autouse=True)
 def asked_for(settings: Settings) -> None:
-    """This instance asks for two persons."""
+    """Enable two-person approval."""
     settings.TWO_PERSONS = True
 
 
@@ -50,7 +50,7 @@ def ines(db: None) -> User:
 
 @pytest.fixture
 def ivan(db: None) -> User:
-    """May change them, too."""
+    """May change policies, too."""
     return person("ivan", POLICY_ADMIN)
 
 
@@ -62,7 +62,7 @@ def by(user: User) -> str:
 def written(
     who: User, now: datetime, *contents: dict[str, Any], slug: str = "house"
 ) -> ContextPolicy:
-    """A policy with versions of these values, all by one person, assigned to nobody."""
+    """A policy with versions of these values, all by one person, without assignments."""
     first, *others = contents
     policy = create_policy(slug=slug, name=slug, values=first, actor=by(who), now=now)
     for values in others:
@@ -72,13 +72,13 @@ def written(
 
 
 def in_force(policy: ContextPolicy) -> dict[str, Any]:
-    """The values that apply."""
+    """The effective values."""
     found = ContextPolicy.objects.get(pk=policy.pk).current
     assert found is not None
     return dict(found.values)
 
 
-# A version that was in force while the policy was assigned to nobody.
+# A version that was active while the policy had no assignment.
 
 
 @pytest.mark.parametrize("level", ["instance", "group", "user"])
@@ -124,9 +124,9 @@ def test_a_version_approved_for_a_group_is_not_approved_for_everyone(
     assign(policy=policy, level="group", group=group, actor=by(ivan), now=now)
     new_version(policy=policy, values=HARMLESS, locks=[], note="", actor=by(ines), now=now)
     activate(policy=policy, number=2, actor=by(ivan), now=now)
-    # For the group alone it was approved, so it returns at once.
+    # It was approved for the group, so it is active again at once.
     assert restore(policy=policy, number=1, actor=by(ines), now=now).activated_at
-    # And its copy counts as approved as it does.
+    # Its copy counts as approved, too.
     assert restore(policy=policy, number=2, actor=by(ines), now=now).activated_at
     assert restore(policy=policy, number=3, actor=by(ines), now=now).activated_at
     assert restore(policy=policy, number=2, actor=by(ines), now=now).activated_at
@@ -181,7 +181,7 @@ def test_without_two_persons_a_version_returns_at_once(
 
 @pytest.fixture
 def chat_under(alice: User, ines: User, now: datetime, demo_model: Any) -> Chat:
-    """A chat of Alice's that a program opened with a policy of Ines's, which is retired."""
+    """A chat of Alice's that a client opened with a policy of Ines's, which is retired."""
     policy = written(ines, now, ERASES, slug="asked")
     chat = lifecycle.create_chat(owner=alice, now=now)
     Chat.objects.filter(pk=chat.pk).update(policy=policy)
@@ -191,7 +191,7 @@ def chat_under(alice: User, ines: User, now: datetime, demo_model: Any) -> Chat:
 
 
 def assigned_alone(ines: User, alice: User, chat: Chat, now: datetime, level: str) -> Any:
-    """Ines assigns what she wrote to somebody."""
+    """Assign a policy of Ines's without a second person."""
     group = Group.objects.create(name="Support")
     places: dict[str, dict[str, Any]] = {
         "instance": {},
@@ -246,7 +246,7 @@ def test_who_wrote_a_lock_does_not_take_it_from_a_person_alone(
     with pytest.raises(SecondPersonNeeded):
         assign(policy=policy, level="user", user=alice, actor=by(ines), now=now)
     row = assign(policy=policy, level="user", user=alice, actor=by(ivan), now=now)
-    with pytest.raises(SecondPersonNeeded, match="take it back"):
+    with pytest.raises(SecondPersonNeeded, match="remove it"):
         unassign(assignment=row, actor=by(ines), now=now)
 
 
@@ -260,7 +260,7 @@ def test_nobody_moves_people_alone_into_a_group_whose_policy_they_wrote(
         change_roles(person=alice, groups=[group], actor=by(ines), now=now)
     assert not alice.groups.exists()
     change_roles(person=alice, groups=[group], actor=by(ivan), now=now)
-    # Out of it nothing is erased sooner, and nothing was locked.
+    # Leaving the group erases nothing sooner, and nothing was locked.
     change_roles(person=alice, groups=[], actor=by(ines), now=now)
 
 
@@ -278,7 +278,7 @@ def test_a_retired_policy_that_chats_name_is_not_revived_by_its_author_alone(
 ) -> None:
     policy = ContextPolicy.objects.get(slug="asked")
     stays: dict[str, Any] = {"policy": policy, "name": policy.name, "description": "", "now": now}
-    with pytest.raises(SecondPersonNeeded, match="revive"):
+    with pytest.raises(SecondPersonNeeded, match="restore"):
         change_policy(**stays, retired=False, actor=by(ines))
     answer = signed_in(ines).patch(
         "/api/v1/policies/asked", {"retired": False}, content_type="application/json"
@@ -336,7 +336,7 @@ def test_the_promotion_of_an_evaluation_waits(
 
 @pytest.fixture
 def counts(settings: Settings, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This instance asks for a count where more than a tenth of the chats may change."""
+    """Require a count if more than a tenth of the chats may change."""
     settings.TWO_PERSONS, settings.BLAST_RADIUS_LIMIT = False, 0.1
     monkeypatch.setattr(sampling, "IN_USE", timedelta(days=36_500))
 
@@ -402,9 +402,9 @@ def test_a_hold_that_ended_keeps_nobody_when_its_group_goes(
     assert hold.people == []
 
 
-# The walk over the code.
+# Static check of the code.
 
-# Functions that write what applies to somebody and ask nobody, and why.
+# Functions that write applicable values without a check, and why.
 ASKS_NOBODY = {
     "create_policy": "a new policy applies nowhere",
     "seed_roles": "roles have no policy",
@@ -416,7 +416,7 @@ WRITES = {"create", "update", "delete", "get_or_create", "update_or_create", "se
 
 
 def writes_what_applies(node: ast.AST) -> bool:
-    """Whether a call writes an assignment, a version, its place in a policy, or a membership."""
+    """Return True if a call writes an assignment, a version, its position, or a membership."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
     if node.func.attr not in WRITES:
@@ -428,7 +428,7 @@ def writes_what_applies(node: ast.AST) -> bool:
 
 
 def asks(function: ast.FunctionDef, judges: set[str]) -> bool:
-    """Whether a function asks the one that judges, or another that does."""
+    """Return True if a function calls the check, or another function that does."""
     calls = {ast.unparse(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
     return bool({call.rpartition(".")[2] for call in calls} & judges)
 
@@ -466,7 +466,7 @@ def test_the_two_checks_are_asked_nowhere_else() -> None:
         and call.func.attr in inner
         and ast.unparse(call.func.value) in {"two_persons", "blast"}
     }
-    assert callers == {"judge", "counted"}
+    assert callers == {"judge", "counted", "waits_for_another"}
 
 
 def test_a_change_names_who_acts_and_who_wrote(ines: User, now: datetime) -> None:

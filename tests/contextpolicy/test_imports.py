@@ -1,4 +1,4 @@
-"""A strategy in the form of other systems becomes a policy, through the administration."""
+"""A strategy in another system's format becomes a policy, through the administration."""
 
 import json
 from datetime import datetime
@@ -41,13 +41,13 @@ def admin(db: None) -> User:
 
 @pytest.fixture
 def browser(admin: User) -> Client:
-    """Her browser."""
+    """The browser of Ines."""
     return signed_in(admin)
 
 
 @pytest.fixture
 def state(now: datetime) -> ContextPolicy:
-    """A policy with a strategy and values beside it."""
+    """A policy with a strategy config and other values."""
     values = {
         "strategy": "questions_only",
         "strategy_config": {"count": 2},
@@ -62,7 +62,7 @@ def state(now: datetime) -> ContextPolicy:
 
 
 def give(text: str | None = None, **options: Any) -> Any:
-    """Import it as the product does."""
+    """Import a document as the product does."""
     return import_strategy(
         text=json.dumps(FORM) if text is None else text,
         actor="user:1",
@@ -116,22 +116,22 @@ def test_into_a_policy_it_replaces_the_whole_strategy_and_nothing_else(
 def test_what_works_but_may_surprise_is_said(browser: Client) -> None:
     form = {"type": "plugin", "pluginId": "simple", "config": {"reserve_tokens": 100}}
     answer = browser.post(IMPORT, {"pasted": json.dumps(form), "name": "Short"}, follow=True)
-    # As a message, where the policy says what to know of it, and at its field.
+    # As a message if it is about the whole policy, and at its field.
     assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 3
 
 
 BAD: dict[str, tuple[str, str]] = {
-    "no json": ("{", "This is no JSON"),
+    "no json": ("{", "This is not valid JSON"),
     "nothing": (" ", "Paste the JSON of a strategy"),
     "another form": ('{"type": "builtin"}', "A strategy is imported as"),
-    "unknown strategy": ('{"type": "plugin", "pluginId": "x"}', "There is no strategy 'x'"),
+    "unknown strategy": ('{"type": "plugin", "pluginId": "x"}', "The strategy 'x' does not exist"),
     "unknown key": (
         '{"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}',
-        "has the key 'mood', which nothing stands for",
+        "has the unknown key 'mood'",
     ),
     "unknown model": (
         json.dumps(FORM).replace("light", "gemini-1.5-flash"),
-        "There is no model 'gemini-1.5-flash'",
+        "Model 'gemini-1.5-flash' does not exist",
     ),
     "wrong kind": (json.dumps(FORM).replace("20", '"many"'), "turn_threshold"),
     "not a number": (json.dumps(FORM).replace("20", "NaN"), "cannot be stored"),
@@ -162,7 +162,7 @@ def test_what_is_refused_changes_nothing_and_is_said_on_the_page(
 
 def test_a_file_that_is_no_text_is_refused(browser: Client) -> None:
     file = SimpleUploadedFile("x.json", b"\xff\xfe\x00")
-    assert "no text in UTF-8" in browser.post(IMPORT, {"file": file}).content.decode()
+    assert "not UTF-8 text" in browser.post(IMPORT, {"file": file}).content.decode()
 
 
 def test_a_new_policy_never_takes_the_place_of_another(admin: User) -> None:
@@ -226,7 +226,7 @@ def test_settings_of_a_kept_history_become_a_policy(browser: Client, form: dict[
         "strategy": "dynamic_summary",
         "keep_last_messages": 12,
         "token_budget": 13_000,
-        # Else a quarter of the budget would be kept free, and the limit would be another one.
+        # Otherwise a quarter of the budget would be reserved, which gives another limit.
         "reserve_tokens": 4_000,
         "archive": False,
     }

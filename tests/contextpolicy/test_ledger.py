@@ -1,4 +1,4 @@
-"""The one writer of audit events: chained, gap-free, and part of the change it reports."""
+"""The writer of audit events: rows are chained and gap-free, in the transaction of the change."""
 
 import json
 import uuid
@@ -142,7 +142,7 @@ def test_a_chain_that_grows_while_it_is_verified_is_not_broken(
     left = [times]
 
     def meanwhile(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        """Each time after a head was read and before the rows are, both chains grow."""
+        """Extend both chains each time after a head was read and before the rows are."""
         if sql.startswith("SELECT") and 'FROM "contextpolicy_auditevent"' in sql and left[0]:
             left[0] -= 1
             record("policy.assigned", actor="user:1", now=now)

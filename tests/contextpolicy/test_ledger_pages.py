@@ -39,7 +39,7 @@ TURN = uuid.UUID("018f0000-0000-7000-8000-000000000002")
 
 @pytest.fixture
 def browser() -> Client:
-    """The browser of Priya, who audits."""
+    """The browser of Priya, an auditor."""
     return signed_in(person("priya", AUDITOR))
 
 
@@ -90,15 +90,15 @@ class TestFinding:
     @pytest.mark.policy_case(22)
     def test_what_is_not_understood_is_said_and_no_range_is_hidden(self, browser: Client) -> None:
         said = {
-            "evnt:policy": "The ledger has no “evnt:”",
+            "evnt:policy": "“evnt:” is not a search key",
             "event:polcy": "Did you mean policy",
-            "hello": "the ledger holds no free text",
-            "actor:nobody": "Nobody is called “nobody”",
+            "hello": "the audit log contains no free text",
+            "actor:nobody": "No person is named “nobody”",
             "field:windw_size": "Did you mean window_size",
-            "at:yesterday": "is no day",
+            "at:yesterday": "is not a day",
             "at:..": "needs a day",
-            "chat:12": "is no id",
-            "event:": "there is nothing",
+            "chat:12": "is not an id",
+            "event:": "has no value",
             "'\"*;-- -": "has no key",
             "a" * 501: "at most 500 characters",
         }
@@ -117,11 +117,11 @@ class TestFinding:
         for _ in range(3):
             answer = browser.get(url)
             seen += [row.data["skill"] for row, _, _ in answer.context["rows"]]
-            # What is written meanwhile moves no page.
+            # Events written during paging do not shift the pages.
             record("skill.created", actor="system", now=now, data={"skill": "late"})
             url = f"{LIST}?{answer.context['older']}"
         assert seen == [f"s{number}" for number in reversed(range(120))]
-        assert "nothing older was found" in answer.content.decode()
+        assert "No older events" in answer.content.decode()
 
     @pytest.mark.policy_case(26)
     def test_reading_leaves_one_row_for_each_search(
@@ -193,7 +193,7 @@ class TestVerifying:
 
         words = opened(browser, VERIFY).words
 
-        assert "2 chains hold" in words
+        assert "2 chains verified" in words
         assert f"{AuditEvent.objects.count()} rows recomputed" in words
 
     def test_a_broken_chain_is_named_with_its_first_bad_row(
@@ -214,12 +214,12 @@ class TestVerifying:
 
         assert "1 chain broken" in words
         assert f"chat:{CHAT} 2 its content was changed" in words
-        assert "1 chain holds" in opened(browser, f"{VERIFY}?scope=instance").words
+        assert "1 chain verified" in opened(browser, f"{VERIFY}?scope=instance").words
 
     def test_a_chain_that_does_not_exist_is_no_success(self, browser: Client) -> None:
         words = opened(browser, f"{VERIFY}?scope=%3Cb%3Enowhere").words
 
-        assert "There is no chain of this name" in words
+        assert "Unknown chain" in words
 
     def test_the_list_leads_to_it(self, browser: Client) -> None:
         assert VERIFY in opened(browser, LIST).urls
@@ -234,7 +234,7 @@ def test_an_effective_policy_names_the_source_of_each_value(browser: Client, now
 
     assert "strategy dynamic_summary instance demo v1" in words
     assert "token_budget 2600 instance demo v1" in words
-    assert "Lowered to fit: nothing" in words
+    assert "Adjusted values: nothing" in words
     assert EffectivePolicy.objects.count() == 1
 
 
@@ -249,10 +249,10 @@ def test_what_was_tried_on_chats_is_told_in_words(browser: Client, now: datetime
     words = opened(browser, LIST).words
 
     assert (
-        "Count of chats that policy “Support” would change stopped: 900 of 1,200 judged, 14 would "
-        "change, 2 would refuse; place instance; failed 0"
+        "Count of chats that policy “Support” would change stopped: 900 of 1,200 evaluated, 14 "
+        "would change, 2 would refuse; place instance; failed 0"
     ) in words
-    assert "Evaluation of draft v3 of policy “Support” begun: days 7" in words
+    assert "Evaluation of draft v3 of policy “Support” started: days 7" in words
 
 
 def test_every_event_has_a_sentence() -> None:
@@ -260,7 +260,7 @@ def test_every_event_has_a_sentence() -> None:
 
 
 def noting(made: Any, *, into: list[bool]) -> Any:
-    """Make exports as `made` does, and note which of them walk."""
+    """Create exports with `made`, and record which of them scan."""
 
     def making(*args: Any, **fields: Any) -> Any:
         found = made(*args, **fields)
@@ -300,7 +300,7 @@ class TestExporting:
         monkeypatch.setattr(export, "PAGE", 3)
         for number in range(30):
             chat_id = uuid.UUID(int=number % 4 + 1)
-            # In the middle come stretches of which nothing is wanted.
+            # The middle has ranges without matching events.
             kind = "chat.created" if number % 4 < 2 else "chat.titled"
             record(kind, actor="user:1", now=now, chat_id=chat_id, data={"n": number})
         search, walked = "event:chat.created", list[bool]()
@@ -358,4 +358,71 @@ def test_a_draft_is_called_one_until_it_is_in_force(browser: Client, now: dateti
     record("policy.version_activated", actor="system", now=now, data=data)
     words = opened(browser, f"{LIST}?q=policy:support").words
     assert "Draft v4 of policy “support”" in words
-    assert "Policy “support” v4 put in force" in words
+    assert "Policy “support” v4 published" in words
+
+
+class TestWhatWasDoneToSomebody:
+    """An auditor finds what others did to a person, and every event that names an object."""
+
+    @pytest.fixture
+    def told(self, now: datetime, alice: User, bob: User, browser: Client) -> None:
+        """Events about Alice and in her chat; her own events and Bob's are not included."""
+        own, other = f"user:{alice.pk}", f"user:{bob.pk}"
+        record("chat.created", actor=own, now=now, chat_id=CHAT)
+        record("message.pinned", actor=own, now=now, chat_id=CHAT, data={"message": str(TURN)})
+        record("turn.completed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN)
+        record("content.opened", actor=other, now=now, chat_id=CHAT, data={"reason": "r"})
+        record("chat.erased", actor="system", now=now, chat_id=CHAT)
+        record("role.changed", actor=other, now=now, data={"user": alice.pk})
+        record("api_key.revoked", actor=other, now=now, data={"owner": alice.pk, "key": str(CHAT)})
+        record("password.changed", actor=own, now=now, data={"user": alice.pk})
+        record("user.changed", actor=own, now=now, data={"user": bob.pk})
+        data = {"level": "user", "user": alice.pk, "policy": "support", "previous": ""}
+        record("policy.assigned", actor=other, now=now, data=data)
+
+    @pytest.mark.usefixtures("told")
+    def test_it_is_found_by_name_in_any_case_or_number(self, browser: Client, alice: User) -> None:
+        others = {
+            "content.opened",
+            "chat.erased",
+            "role.changed",
+            "api_key.revoked",
+            "policy.assigned",
+        }
+        for said in ("person:alice", "person:ALICE", f"person:user:{alice.pk}"):
+            assert listed(browser, said) == others, said
+        assert listed(browser, "person:bob") == {"user.changed"}
+        assert listed(browser, "person:alice event:role") == {"role.changed"}
+        answer = browser.get(LIST, {"q": "event:role", "person": "alice", "object": " "})
+        assert [row.type for row, _, _ in answer.context["rows"]] == ["role.changed"]
+        assert answer.context["q"] == "event:role person:alice"
+
+    @pytest.mark.usefixtures("told")
+    def test_an_object_is_found_by_its_id_or_short_name(self, browser: Client) -> None:
+        cases = {
+            f"object:{str(TURN).upper()}": {"message.pinned", "turn.completed"},
+            "object:support": {"policy.assigned"},
+            "object:suppor": set(),
+            "object:level": set(),
+            f"object:{CHAT} event:api_key": {"api_key.revoked"},
+        }
+        assert {said: listed(browser, said) for said in cases} == cases
+
+    def test_what_is_no_person_or_object_is_refused(self, browser: Client) -> None:
+        for text, sentence in {
+            "person:nobody": "No person is named",
+            "person:worker": "No person is named",
+            'object:"': "is not an id or short name",
+        }.items():
+            assert sentence in browser.get(LIST, {"q": text}).content.decode()
+
+
+def test_a_table_opens_in_excel_with_letters_of_every_script(
+    browser: Client, now: datetime
+) -> None:
+    record("skill.created", actor="system", now=now, data={"skill": "摘要"})
+    file = exported(browser, "csv", "event:skill")
+    assert file.startswith(b"\xef\xbb\xbf")
+    rows = list(csv.reader(io.StringIO(file.decode("utf-8-sig"))))
+    assert rows[0][0] == "scope"
+    assert "摘要" in rows[1][7]

@@ -1,4 +1,4 @@
-"""The linter finds what cannot work, works badly or surprises; its mends work."""
+"""The linter finds values that fail, work badly or surprise; its suggested fixes work."""
 
 import re
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.django_db
 SUMMARY: Mapping[str, Any] = {"strategy": "dynamic_summary", "turn_threshold": None}
 WINDOW: Mapping[str, Any] = {"strategy": "sliding_window"}
 
-# Headings that take more than a summary of a hundred tokens.
+# Headings that are longer than a summary of a hundred tokens.
 LONG = [f"{number} {'x' * 56}" for number in range(10)]
 
-# What is written, the code, what its button would write, and a number of the sentence.
+# Values, the code, the values of its button, and a number in the sentence.
 TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
-    # Thresholds that never or always fire.
+    # Thresholds that are never or always reached.
     (
         {**WINDOW, "compact_at_tokens": 50_000},
         "mark_never_counts",
@@ -69,7 +69,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"keep_last_messages": 36},
         "14,400",
     ),
-    # Models that it would meet.
+    # The models it would apply to.
     (
         {**SUMMARY, "summarization_model": "tiny"},
         "summariser_below_chunk",
@@ -83,14 +83,14 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"token_budget": 2_048},
         "16,000",
     ),
-    # A window that slides at each turn, with its price.
+    # A window that moves at each turn, with its cost.
     (
         {"strategy": "simple", "window_size": 12, "allowed_models": ["wordy"]},
         "window_slides_each_turn",
         {"strategy": "sliding_window"},
         "≈ 0.58 for 100 turns",
     ),
-    # What cannot work.
+    # Values that cannot work.
     ({"reserve_tokens": 20_000}, "reserve_exceeds_budget", {"reserve_tokens": 4_000}, "20,000"),
     (
         {"token_budget": 900},
@@ -152,7 +152,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"summary_max_tokens": 414},
         "414",
     ),
-    # What surprises.
+    # Surprising values.
     (
         {"tool_output_limit": 900, "tool_output_rules": {"a": {"limit": 950}, "b": {"limit": 990}}},
         "tool_limit_above_general",
@@ -173,7 +173,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"layout": "B"}, "layout_flattens_roles", {"layout": "multi_turn"}, "Layout B"),
     ({"layout": "B"}, "layout_costs_cache", {"layout": "multi_turn"}, "layout B"),
-    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "any program"),
+    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "any client"),
     ({"chat_system": "ignore"}, "chat_text_ignored", {"chat_system": UNSET}, "not sent"),
     (
         {**SUMMARY, "summary_instruction": "Be brief."},
@@ -181,7 +181,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"summary_instruction": UNSET},
         "No model",
     ),
-    # What is named and gone.
+    # References to deleted rows.
     (
         {"allowed_models": ["ghost", "wordy"], "summarization_model": "gone"},
         "unknown_model",
@@ -196,7 +196,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         "2,048",
     ),
 ]
-# What only a person can say: a text, a schema, a choice of a package, or what is plainly so.
+# A person must decide: a text, a schema, a choice of a package, or an intended value.
 BY_A_PERSON = {
     "config_invalid",
     "config_without_strategy",
@@ -204,7 +204,7 @@ BY_A_PERSON = {
     "invalid_character",
     "malformed_policy",
     "number_out_of_range",
-    # Met with the window of a model alone; the linter says it as `model_too_small`.
+    # Reported from a model's window alone; the linter reports it as `model_too_small`.
     "reserve_exceeds_window",
     "retention_takes_summaries",
     "secret_in_text",
@@ -231,7 +231,7 @@ ELSEWHERE = {
 
 @pytest.fixture
 def models(db: None) -> None:
-    """A model that reads little, and one that writes much and has a price."""
+    """A model with a small window, and one with long outputs and a price."""
     ModelSpec.objects.create(slug="tiny", provider="demo", name="tiny", context_window=2_048)
     ModelSpec.objects.create(
         slug="wordy", provider="demo", name="wordy", max_output=8_000, input_price=2
@@ -303,13 +303,13 @@ def test_a_lock_without_a_value_gets_the_value_that_holds(models: None) -> None:
 
     assert mend({"token_budget": 8_000}, "reserve_tokens") == {"reserve_tokens": 2_000}
     assert mend({}, "strategy") == {"strategy": "dynamic_summary"}
-    # What holds is nothing: there is no value to write.
+    # The effective value is empty, so the fix writes none.
     assert mend({}, "state_schema") == {}
     assert mend({}, "system_text") == {}
 
 
 def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
-    """Read in the sources: each code stands in one of the tables."""
+    """From the sources: each code is in one of the tables."""
     root = Path(judge.__code__.co_filename).parents[1]
     sources = [*root.glob("linter/*.py"), root / "engine/policy_checks.py", root / "plugins.py"]
     made = re.compile(r'(?:Finding|Problem)\(\s*"(\w+)"|(?:append\(|\[)\(\s*"(\w+)", \(')
@@ -329,7 +329,7 @@ def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None
     assert "With tiny (2,048 tokens) this policy cannot work" in found["model_too_small"].sentence
     assert found["model_too_small"].level == "risk"
     assert found["model_too_small"].mend == {}
-    # One that is not allowed, or switched off, is not met.
+    # A model that is not allowed, or disabled, is ignored.
     assert "model_too_small" not in {e.code for e in judge({**values, "allowed_models": ["wordy"]})}
     ModelSpec.objects.filter(slug="tiny").update(enabled=False)
     assert "model_too_small" not in {each.code for each in judge({"system_text": "x" * 4_000})}
@@ -355,7 +355,7 @@ def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
 
 def test_what_nobody_wrote_is_no_ones_mistake() -> None:
     assert judge({}) == []
-    # The default of ten turns is above what fits, and nobody asked for it.
+    # The default of ten turns exceeds the limit, and the policy does not set it.
     small = {"strategy": "dynamic_summary", "token_budget": 5_000, "keep_last_messages": 4}
     assert "turns_never_fire" not in {each.code for each in judge(small)}
     for preset in PRESETS:

@@ -1,4 +1,4 @@
-"""A policy in plain words names what it does, with its numbers."""
+"""The description of a policy states its effects, with numbers."""
 
 import pytest
 
@@ -14,29 +14,36 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(), "Sends at most 12,000 tokens and keeps 4,000 free for the reply."),
         (PolicyValues(), "From 8,400 tokens on the built-in extractor prepares a summary"),
         (PolicyValues(turn_threshold=10), "or after more than 10 turns, the built-in extractor"),
-        (PolicyValues(), "At 10,800 tokens it takes their place, down to 5,400 tokens;"),
+        (PolicyValues(), "At 10,800 tokens it replaces them, down to 5,400 tokens;"),
         (PolicyValues(summarization_model="light"), "light prepares a summary"),
-        (PolicyValues(strategy="simple", window_size=12), "the newest 12 messages go along."),
-        (PolicyValues(strategy="simple"), "as many of the newest messages go along as fit."),
-        (PolicyValues(strategy="sliding_window"), "the oldest history stays behind"),
-        (PolicyValues(strategy="sliding_window", window_size=40), "Never more than 40 messages of"),
-        (PolicyValues(strategy="other"), "The strategy other chooses what history goes along."),
+        (PolicyValues(strategy="simple", window_size=12), "Sends the last 12 messages."),
+        (PolicyValues(strategy="simple"), "as many of the newest messages as fit."),
+        (PolicyValues(strategy="sliding_window"), "the oldest history is dropped"),
+        (PolicyValues(strategy="sliding_window", window_size=40), "Sends at most 40 messages of"),
+        (PolicyValues(strategy="other"), "The strategy other decides which messages are sent."),
         (PolicyValues(max_chars_per_message=4_000), "is cut to 4,000 characters."),
         (PolicyValues(), "New messages over 32,000 characters are refused."),
         (PolicyValues(allowed_models=("a", "b")), "Allowed models: a, b."),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=0, state_schema=STATE),
-            "No past dialogue goes along; a state (destination, date) stands for the rest.",
+            "No earlier messages are sent; a state (destination, date) replaces the others.",
         ),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=4),
-            "The newest 4 messages go along; a state stands for the rest.",
+            "The newest 4 messages are sent; a state replaces the others.",
         ),
         (PolicyValues(compact_every_turns=30), "the next time comes in about 30 turns;"),
         (
             PolicyValues(window_size=9, window_turns=8, window_tokens=7_000),
-            "Never more than 9 messages or 8 turns or 7,000 tokens of the history go along.",
+            "Sends at most 9 messages or 8 turns or 7,000 tokens of the history.",
         ),
+        (
+            PolicyValues(window_turns=1, window_tokens=1),
+            "Sends at most 1 turn or 1 token of the history.",
+        ),
+        (PolicyValues(turn_threshold=1), "or after more than 1 turn, the built-in"),
+        (PolicyValues(keep_last_messages=1), "the newest 1 message stays in full"),
+        (PolicyValues(strategy="simple", window_size=1), "Sends the last 1 message."),
         (PolicyValues(max_bytes=60_000), "A prompt has at most 60,000 bytes."),
         (PolicyValues(pins_tokens=900), "Pins may take 900 tokens."),
         (
@@ -47,16 +54,16 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             PolicyValues(
                 tool_output_rules={"look_up": {"limit": 4_000, "keep_newest": 3}, "*": {}}
             ),
-            "Results of look_up are cut to 4,000 characters and are left out but for the newest 3.",
+            "Results of look_up are cut to 4,000 characters and are omitted except the newest 3.",
         ),
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
-        (PolicyValues(layout="A"), "The history goes along as text (layout A)."),
-        (PolicyValues(show_date=True), "The day stands before the question."),
+        (PolicyValues(layout="A"), "Sends the history as text (layout A)."),
+        (PolicyValues(show_date=True), "The day is sent before the question."),
         (
             PolicyValues(references=True, reference_count=4, reference_tokens=900),
-            "At most 4 passages of earlier messages (900 tokens) go along",
+            "Adds up to 4 excerpts of earlier messages (900 tokens) that match",
         ),
-        (PolicyValues(chat_system="ignore"), "A chat has no system text of its own."),
+        (PolicyValues(chat_system="ignore"), "A chat has no own system text."),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )
@@ -65,7 +72,7 @@ def test_the_sentences_carry_the_numbers(values: PolicyValues, words: str) -> No
 
 
 def figures(values: PolicyValues) -> dict[str, tuple[str, str]]:
-    """The figures of a description: what each is of, how it reads, and its field."""
+    """The figures of a description: label, text, and field."""
     return {e.of: (e.text, e.field) for e in told(values) if isinstance(e, Figure)}
 
 
@@ -122,6 +129,6 @@ def test_braces_that_people_wrote_are_no_places_for_figures() -> None:
 
     words = plain_words(values)
 
-    assert "The strategy {} chooses" in words
+    assert "The strategy {} decides" in words
     assert "Allowed models: {0}, b." in words
     assert "Results of {} are cut to 9 characters." in words

@@ -1,4 +1,4 @@
-"""Strategies of packages: one is really installed and governs a prompt; broken ones harm nobody."""
+"""Strategies of packages: an installed one composes a prompt; broken ones do no harm."""
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -19,7 +19,7 @@ TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
-    """Entry points of packages that a test makes up."""
+    """Fake entry points of packages."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
     plugins.installed.cache_clear()
@@ -47,7 +47,7 @@ def test_an_installed_package_adds_its_strategies() -> None:
         "newest_pair",
         "questions_only",
     )
-    assert plugins.installed().plugins["questions_only"].package == "example-strategies 1.2.0"
+    assert plugins.installed().found["questions_only"].package == "example-strategies 1.2.0"
     assert plugins.installed().faults == {}
 
 
@@ -101,7 +101,9 @@ def test_strategies_that_ship_take_no_config() -> None:
 def test_a_missing_plugin_is_a_clear_error_at_save_time_and_a_fallback_at_run_time() -> None:
     (problem,) = plugins.strategy_problems("questions_only", {})
     assert (problem.code, problem.fields) == ("unknown_strategy", ("strategy",))
-    assert problem.sentence.startswith("There is no strategy 'questions_only'. Choose one of")
+    assert problem.sentence.startswith(
+        "The strategy 'questions_only' does not exist. Choose one of"
+    )
     context = under("questions_only")
     assert [s.seq for s in context.segments if s.origin == "history"] == list(range(1, 11))
     assert context.adjusted == ("strategy",)
@@ -109,7 +111,7 @@ def test_a_missing_plugin_is_a_clear_error_at_save_time_and_a_fallback_at_run_ti
 
 
 class Nameless:
-    """Offers a name that is not its entry point's."""
+    """Its name differs from its entry point."""
 
     name = "other"
 
@@ -124,14 +126,14 @@ class Useless:
 
 
 class Unchecked(Nameless):
-    """Asks for a config that nobody could check."""
+    """Needs a config that cannot be validated."""
 
     name = "unchecked"
     config_schema: ClassVar[dict[str, object]] = {"type": "object", "patternProperties": {}}
 
 
 class Failing(Nameless):
-    """Cannot be made."""
+    """Its constructor fails."""
 
     name = "failing"
 
@@ -140,7 +142,7 @@ class Failing(Nameless):
 
 
 class Good(Nameless):
-    """Would do."""
+    """A valid strategy."""
 
     name = "good"
 
@@ -152,10 +154,10 @@ made_already = Good()
 @pytest.mark.parametrize(
     ("name", "target", "why"),
     [
-        ("simple", "Good", "its name is taken by a strategy that ships"),
-        ("nameless", "Nameless", "it is called differently from its entry point"),
+        ("simple", "Good", "its name is taken by a built-in strategy"),
+        ("nameless", "Nameless", "its name differs from that of its entry point"),
         ("useless", "Useless", "it has neither choose nor compose"),
-        ("unchecked", "Unchecked", "its config_schema is refused"),
+        ("unchecked", "Unchecked", "its config_schema is invalid"),
         ("failing", "Failing", "cannot be used: RuntimeError."),
         ("gone", "Gone", "cannot be used: AttributeError."),
     ],
@@ -232,7 +234,7 @@ def test_the_import_form_keeps_the_config_of_a_plugin_whole() -> None:
         ({"type": "builtin"}, "is imported as"),
         ({"type": "plugin", "pluginId": 5}, "must be a text"),
         ({"type": "plugin", "pluginId": "simple", "config": []}, "must be a text"),
-        ({"type": "plugin", "pluginId": "unheard-of"}, "no strategy 'unheard-of'"),
+        ({"type": "plugin", "pluginId": "unheard-of"}, "strategy 'unheard-of' does not exist"),
         ({"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}, "key 'mood'"),
         ({"type": "plugin", "pluginId": "simple", "config": {"strategy": "x"}}, "key 'strategy'"),
     ],

@@ -1,4 +1,4 @@
-"""A policy administrator edits policies in the admin and never leaves a broken one behind."""
+"""A policy administrator edits policies in the admin; an invalid policy cannot be saved."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def admin(db: None) -> User:
 
 @pytest.fixture
 def browser(admin: User) -> Client:
-    """Her browser."""
+    """The browser of Ines."""
     return signed_in(admin)
 
 
@@ -77,7 +77,7 @@ def page_of(policy: ContextPolicy) -> str:
 
 
 def current(policy: ContextPolicy) -> PolicyVersion:
-    """The version in force now."""
+    """The active version."""
     version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
     assert version is not None
     return version
@@ -99,8 +99,21 @@ def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: Use
 def test_a_new_policy_is_not_called_like_an_address_of_the_api(browser: Client) -> None:
     answer = submitted(browser, ADD, name="Lint", token_budget="12000")
 
-    assert "No policy can be called &#x27;lint&#x27;." in answer.content.decode()
+    assert "The name &#x27;lint&#x27; is reserved." in answer.content.decode()
     assert not ContextPolicy.objects.exists()
+
+
+@pytest.mark.parametrize("taken", [{"name": "SUPPORT"}, {"slug": "Support"}], ids=["name", "slug"])
+def test_names_and_slugs_of_policies_ignore_case(
+    browser: Client, policy: ContextPolicy, taken: dict[str, str]
+) -> None:
+    ContextPolicy.objects.filter(pk=policy.pk).update(name="Support", slug="support")
+    given = {"name": "Help", "slug": "help", "token_budget": "12000", **taken}
+    answer = submitted(browser, ADD, **given)
+    assert "already exists" in answer.content.decode()
+    assert (
+        ContextPolicy.objects.exclude(pk=policy.pk).filter(slug__iexact=given["slug"]).count() == 0
+    )
 
 
 def test_saving_an_untouched_form_changes_nothing(browser: Client, policy: ContextPolicy) -> None:
@@ -244,10 +257,10 @@ def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) 
         ({"compact_to": "80"}, "compact_to", "out of order"),
         ({"summary_max_tokens": "9500"}, "summary_max_tokens", "Lower summary_max_tokens"),
         ({"lock_fold_turns": "on"}, "fold_turns", "locked but has no value"),
-        ({"tool_output_rules": "x: 5"}, "tool_output_rules", "Line 1: “5” is no rule."),
-        ({"state_schema": "(text)"}, "state_schema", "Line 1 is no value of a state."),
-        ({"pinned_kinds": ["url", "none"]}, "pinned_kinds", "or none of them, not both"),
-        ({"allowed_models": ["light", "none"]}, "allowed_models", "models, or none of them"),
+        ({"tool_output_rules": "x: 5"}, "tool_output_rules", "Line 1: “5” is not a rule."),
+        ({"state_schema": "(text)"}, "state_schema", "Line 1 is not a value of a state."),
+        ({"pinned_kinds": ["url", "none"]}, "pinned_kinds", "or “None of them”, not both"),
+        ({"allowed_models": ["light", "none"]}, "allowed_models", "models or “None of them”"),
         ({"max_bytes": "40"}, "max_bytes", "Set it to 1,021 or more."),
         ({"pins_tokens": "50000"}, "pins_tokens", "leaves less than 1,000"),
         ({"window_tokens": "10"}, "window_tokens", "leaves history too little"),
@@ -265,7 +278,7 @@ def test_what_cannot_work_is_said_at_its_field_and_not_saved(
     assert answer.status_code == 200
     errors = answer.context["adminform"].form.errors
     assert words in " ".join(errors[field])
-    # The page calls each field by its label.
+    # The page uses each field's label.
     said = re.sub(r"\w+_\w+", "“", words).rpartition("“")[0] if "_" in words else words
     assert said in Page(answer.content.decode()).words
     assert current(policy).number == 1
@@ -335,7 +348,7 @@ def test_what_works_but_surprises_is_said_after_saving(
 ) -> None:
     submitted(browser, page_of(policy), system_text="Use the key sk-abcdefghij0123456789.")
 
-    assert "seems to hold a key" in opened(browser, page_of(policy)).words
+    assert "seems to contain a key" in opened(browser, page_of(policy)).words
 
 
 def test_every_value_of_a_policy_is_in_the_form(browser: Client, policy: ContextPolicy) -> None:
@@ -349,7 +362,7 @@ def test_every_value_of_a_policy_is_in_the_form(browser: Client, policy: Context
         assert len(field.help_text) > 5, name
         assert f'name="{name}"' in answer.content.decode(), name
         assert f'name="lock_{name}"' in answer.content.decode(), name
-        # Strategies are cards, and the one that is chosen is to be seen.
+        # Strategies are cards; the selected one is highlighted.
         assert f'id="hint-{name}"' in answer.content.decode() or name == "strategy", name
     assert page.inline == []
 
@@ -402,7 +415,7 @@ def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: d
 
 
 def test_S29_the_page_says_what_would_surprise(browser: Client, policy: ContextPolicy) -> None:
-    assert "Nothing that would surprise." in opened(browser, page_of(policy)).words
+    assert "No warnings" in opened(browser, page_of(policy)).words
 
     submitted(browser, page_of(policy), layout="A", window_turns="900")
 

@@ -1,4 +1,4 @@
-"""The policy form shows what matters first, judges what is typed, and saves nothing unasked."""
+"""The policy form shows the main settings first, validates input, and saves only on request."""
 
 import json
 import re
@@ -46,14 +46,14 @@ def page_of(policy: ContextPolicy) -> str:
 
 
 def current(policy: ContextPolicy) -> PolicyVersion:
-    """The version in force now."""
+    """The active version."""
     version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
     assert version is not None
     return version
 
 
 def looked_at(client: Client, url: str, **changes: Any) -> Any:
-    """Change some fields and look at the page that comes back, unsaved: its editor."""
+    """Change some fields and return the editor of the unsaved preview."""
     answer = submitted(client, url, **{"_look": "all", **changes})
     assert answer.status_code == 200
     return answer.context["editor"]
@@ -86,7 +86,7 @@ def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
     editor = browser.get(page_of(policy)).context["editor"]
     assert [row.name for row in editor.also] == ["turn_threshold", "undo_right"]
     assert [told.finding.code for told in editor.also[0].told] == ["turns_never_fire"]
-    people = next(group for group in editor.more if group.title == "Who decides on summaries")
+    people = next(group for group in editor.more if group.title == "Summary permissions")
     assert (people.total, people.set_above) == (4, 1)
     assert "4 settings, 1 set above" in opened(browser, page_of(policy)).words
 
@@ -96,7 +96,7 @@ def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
 
 
 def test_one_search_finds_a_setting_by_its_words(browser: Client) -> None:
-    editor = looked_at(browser, ADD, _find="never lost")
+    editor = looked_at(browser, ADD, _find="required facts")
     assert [row.name for row in editor.found] == ["pinned_kinds"]
     editor = looked_at(browser, ADD, _find="no such thing at all")
     assert editor.found == []
@@ -120,7 +120,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
 
     alone = hints()
     assert alone["token_budget"] == "16,000 · default of “Newest messages, counted”"
-    assert alone["window_size"] == "12 · setting of the server"
+    assert alone["window_size"] == "12 · server setting"
     assert alone["keep_last_messages"] == ""
     assert alone["allowed_models"].startswith("any · ")
     group = hints(**{"seen-group": str(support.pk)})
@@ -133,7 +133,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     assign(policy=loose, level="chat", chat_id=chat, actor="system", now=now)
     seen = hints(**{"seen-person": "alice", "seen-chat": str(chat)})
     assert seen["fold_turns"] == "2 · chat · Loose v1"
-    # A value that does not count says so, and what counts instead.
+    # A value without effect says so, and names the effective value.
     editor = looked_at(
         browser, page_of(policy), token_budget="20000", **{"seen-group": str(support.pk)}
     )
@@ -216,7 +216,7 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
     ):
         assert changed.format(field, title, text) in editor.sentence
     assert '<a class="policy-figure" href="#id_keep_last_messages">20</a>' in editor.sentence
-    # The texts of a version are long: what they were stands in the list of versions.
+    # The texts of a version are long: earlier ones are in the list of versions.
     submitted(browser, page_of(policy), system_text="One.\nTwo.")
     editor = looked_at(browser, page_of(policy), system_text="Three.", strategy="simple")
     assert {row.name: row.was for row in editor.rows if row.was} == {"system_text": "changed"}
@@ -307,14 +307,14 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     assert {"fold_turns", "keep_last_messages", "window_size", "token_budget"} <= set(errors)
     assert "reference_count" in errors
     page = Page(answer.content.decode())
-    assert "Nothing was saved. To mend:" in page.words
+    assert "Nothing was saved. Fix these fields:" in page.words
     assert '<a href="#id_fold_turns">Turns summarised at once</a>' in answer.content.decode()
     assert answer.content.decode().count(" autofocus") == 1
     assert (
         "“Turns summarised at once” (30) is more than “Summarise after, turns” (20)" in page.words
     )
     impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
-    assert impossible.sentence == "As it is written, nothing is left for a prompt."
+    assert impossible.sentence == "These values leave no room for a prompt."
     assert not ContextPolicy.objects.exists()
     told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
     assert '<a href="#id_compact_to">“Shorten it to, % full”</a>' in told[0].sentence
@@ -339,7 +339,7 @@ class TestDrafts:
     ) -> None:
         policy = made(now, SUMMARY)
 
-        submitted(browser, page_of(policy), token_budget="9000", _draft="Save as a draft")
+        submitted(browser, page_of(policy), token_budget="9000", _draft="Save as draft")
 
         assert (current(policy).number, policy.versions.count()) == (1, 2)
         page = opened(browser, page_of(policy))
@@ -382,7 +382,7 @@ class TestDrafts:
 
         answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
 
-        assert "its assignments are as they were" in answer.content.decode()
+        assert "assignments are unchanged" in answer.content.decode()
         assert (current(policy).values, current(policy).locks) == (bare, [])
         assert opened(browser, page_of(policy)).fields["token_budget"] == [""]
 
@@ -477,8 +477,48 @@ class TestFiles:
             assert said in words, said
         twice = json.dumps(form)[:-1] + ', "name": "Worse"}'
         answer = browser.post(IMPORT, {"pasted": twice})
-        assert "names &#x27;name&#x27; twice" in answer.content.decode()
+        assert "has &#x27;name&#x27; twice" in answer.content.decode()
         large = SimpleUploadedFile("p.json", b" " * 10_000_000)
         answer = browser.post(IMPORT, {"file": large})
         assert answer.status_code in {200, 413}
         assert not ContextPolicy.objects.exists()
+
+
+def said_after(client: Client, url: str, **changes: Any) -> str:
+    """Submit the form of a policy; return the messages of the next page."""
+    answer = submitted(client, url, **changes)
+    assert answer.status_code == 302
+    return opened(client, answer.headers["Location"]).words
+
+
+def test_a_save_names_the_version_that_is_active(browser: Client) -> None:
+    words = said_after(browser, ADD, name="Careful", token_budget="9000", _draft="1")
+    assert "“Careful” is saved: version 1 is a draft. No version is active yet" in words
+    policy = ContextPolicy.objects.get()
+    words = said_after(browser, page_of(policy), _save="1")
+    assert "“Careful” is saved. Version 1 is active." in words
+    words = said_after(browser, page_of(policy), token_budget="8000", _draft="1")
+    assert "“Careful” is saved: version 2 is a draft. Version 1 stays active" in words
+    assert "successfully" not in words
+    words = said_after(browser, page_of(policy), _continue="1")
+    assert "“Careful” is saved. Version 2 is active." in words
+
+
+def test_a_look_at_a_form_without_a_name_says_nothing_of_it(browser: Client) -> None:
+    answer = submitted(browser, ADD, _look="all", name="", strategy="simple")
+    html = answer.content.decode()
+    assert "cannot be blank" not in html
+    assert "is required" not in html
+    answer = submitted(browser, ADD, name="", strategy="simple")
+    assert "is required" in answer.content.decode()
+    assert not ContextPolicy.objects.exists()
+
+
+def test_the_list_says_the_state_in_a_word(browser: Client, now: datetime) -> None:
+    made(now, {}, slug="a", name="A")
+    made(now, {}, slug="b", name="B", is_draft=True)
+    gone = made(now, {}, slug="c", name="C")
+    ContextPolicy.objects.filter(pk=gone.pk).update(retired=True)
+    rows = browser.get(LIST).content.decode().split('class="field-state')[1:]
+    assert [row.split(">")[1].split("<")[0] for row in rows] == ["Active", "Draft", "Retired"]
+    assert "icon-no" not in "".join(rows)

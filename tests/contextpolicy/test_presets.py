@@ -1,4 +1,4 @@
-"""The shipped policies work, are made once, and never undo what an administrator did."""
+"""The shipped policies work, are created once, and never undo changes by administrators."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def whole(preset: Preset) -> PolicyValues:
-    """The preset over the defaults of its strategy."""
+    """The preset's values with the defaults of its strategy."""
     return from_json(preset.values, base=defaults_for(preset.values["strategy"]))
 
 
@@ -72,7 +72,7 @@ def test_the_default_of_an_instance_with_a_model_counts_tokens_only(now: datetim
 
     values = values_of(row)
     assert row.label == "Long chats v1"
-    # With excerpts of what the prompt leaves out; everything else is the default.
+    # With excerpts of messages outside the prompt; all other values are defaults.
     assert values == PolicyValues(strategy="dynamic_summary", turn_threshold=None, **RETRIEVED)
     assert values.references
     assert values.reference_share == 0.45

@@ -1,4 +1,4 @@
-"""Policies change by new immutable versions and assignments, each with its event."""
+"""Policies change by new immutable versions and assignments, each with an event."""
 
 import hashlib
 import uuid
@@ -292,7 +292,7 @@ class TestAssignment:
     def test_it_can_be_taken_back(self, policy: ContextPolicy, now: datetime) -> None:
         row = assign(policy=policy, level="chat", chat_id=CHAT, actor="user:7", now=now)
 
-        # The second of two who take it back at once.
+        # The second of two who remove it at once.
         for _ in range(2):
             unassign(assignment=row, actor="user:8", now=now)
 

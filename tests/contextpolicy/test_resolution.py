@@ -1,4 +1,4 @@
-"""Several policies come out to one effective policy, by the rules of limits, choices and locks."""
+"""Several policies resolve to one effective policy, by the rules of limits, choices and locks."""
 
 import json
 import uuid
@@ -203,7 +203,7 @@ def test_a_lock_of_the_strategy_locks_its_config(lay: Lay, resolved: Resolve) ->
 
 
 class TestSeveralGroups:
-    """Limits are the strictest anyway; a choice goes by the order of the policies' slugs."""
+    """The strictest limits apply; other values follow the order of the policies' slugs."""
 
     @pytest.fixture
     def resolve_both(self, alice: User, support: Group) -> Callable[[], EffectivePolicy]:
@@ -254,7 +254,7 @@ class TestSeveralGroups:
 
 @pytest.mark.requirement("S0.4")
 class TestServerSettings:
-    """HISTORY_WINDOW and MAX_CHARS_PER_MESSAGE are defaults of strategy `simple` alone."""
+    """HISTORY_WINDOW and MAX_CHARS_PER_MESSAGE are defaults of strategy `simple` only."""
 
     def test_they_hold_under_simple_where_no_level_sets_a_value(
         self, lay: Lay, resolved: Resolve, alice: User, support: Group
@@ -299,7 +299,7 @@ class TestServerSettings:
 
 @pytest.mark.requirement("S0.7")
 class TestValuesThatCannotWork:
-    """Keep-last, then the low mark are lowered; what is still impossible is refused."""
+    """Keep-last, then the low mark are lowered; values that still fail are refused."""
 
     def test_keep_last_is_lowered_to_what_the_window_lets_in(
         self, lay: Lay, resolved: Resolve

@@ -1,4 +1,4 @@
-"""The roles have exactly the rights that stand in the code, and only Owners grant them."""
+"""The roles have exactly the permissions defined in the code, and only Owners grant them."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 
 def rights_of(user: User) -> set[str]:
-    """What a person may do, asked anew."""
+    """A person's permissions, without a cache."""
     return User.objects.get(pk=user.pk).get_all_permissions()
 
 

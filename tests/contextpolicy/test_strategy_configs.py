@@ -1,4 +1,4 @@
-"""The config of a package's strategy is a form made from its own schema."""
+"""The config form of a package's strategy is generated from its schema."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -98,12 +98,12 @@ def test_a_strategy_whose_package_is_gone_is_not_dropped(
         answer = submitted(browser, page_of("q"), fold_turns="3")
 
         assert "questions_only (not installed)" in page.words
-        assert "There is no strategy" in Page(answer.content.decode()).words
+        assert "does not exist" in Page(answer.content.decode()).words
     assert values_of("q") == values
 
 
 class Everything:
-    """Asks for a config with every kind of value."""
+    """Has a config with every kind of value."""
 
     name = "everything"
     config_schema: ClassVar[dict[str, object]] = {
@@ -119,22 +119,22 @@ class Everything:
     }
 
     def choose(self, view: object) -> None:
-        """Never called here."""
+        """Not called in these tests."""
 
 
 class Anything:
-    """Asks for a config and names no property."""
+    """Has a config without properties."""
 
     name = "anything"
     config_schema: ClassVar[dict[str, object]] = {"type": "object"}
 
     def choose(self, view: object) -> None:
-        """Never called here."""
+        """Not called in these tests."""
 
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two strategies that are in no package."""
+    """Two strategies without a package."""
     points = [
         EntryPoint("everything", f"{__name__}:Everything", plugins.GROUP),
         EntryPoint("anything", f"{__name__}:Anything", plugins.GROUP),

@@ -1,4 +1,4 @@
-"""Where an instance asks for two persons, nobody governs others by themselves."""
+"""With two-person approval a change that affects others needs a second person."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -8,6 +8,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from pytest_django import Settings
 
+from chats.models import Team
+from chats.teams import rosters
+from chats.teams.rosters import AgentDraft, InvalidTeam, TeamDraft
 from contextpolicy import holds
 from contextpolicy.audit.sentences import names_in, sentence
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
@@ -24,7 +27,7 @@ Change = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def asked_for(settings: Settings) -> None:
-    """This instance asks for two persons."""
+    """Enable two-person approval."""
     settings.TWO_PERSONS = True
 
 
@@ -36,13 +39,13 @@ def ines(db: None) -> User:
 
 @pytest.fixture
 def ivan(db: None) -> User:
-    """May change them, too."""
+    """May change policies, too."""
     return person("ivan", POLICY_ADMIN)
 
 
 @pytest.fixture
 def policy(ines: User, ivan: User, now: datetime) -> ContextPolicy:
-    """Written by Ines and assigned to everybody by Ivan."""
+    """A policy by Ines, assigned to everyone by Ivan."""
     made = create_policy(
         slug="house", name="House", values={"token_budget": 16_000}, actor=by(ines), now=now
     )
@@ -56,19 +59,19 @@ def by(user: User) -> str:
 
 
 def changed(policy: ContextPolicy, who: User, now: datetime, **options: Any) -> Any:
-    """The next version of the policy, written by somebody."""
+    """The next version of the policy, by a given person."""
     values = {"token_budget": 12_000, **options.pop("values", {})}
     given = {"locks": [], "note": "", "actor": by(who), "now": now, **options}
     return new_version(policy=policy, values=values, **given)
 
 
 def waits(version: PolicyVersion) -> bool:
-    """Whether a version has not come into force."""
+    """Return True if a version is pending."""
     return version.activated_at is None
 
 
 def in_force(policy: ContextPolicy) -> int:
-    """The number of the version in force."""
+    """The number of the active version."""
     found = ContextPolicy.objects.get(pk=policy.pk).current
     assert found is not None
     return found.number
@@ -82,14 +85,14 @@ def test_what_governs_everybody_waits_for_somebody_else(
     assert (waits(made), in_force(policy)) == (True, 1)
     with pytest.raises(SecondPersonNeeded) as refusal:
         activate(policy=policy, number=2, actor=by(ines), now=now)
-    assert "Ask somebody else who may change policies to put it in force." in str(refusal.value)
+    assert "Ask another policy administrator to publish it." in str(refusal.value)
     assert in_force(policy) == 1
 
     activate(policy=policy, number=2, actor=by(ivan), now=now)
     assert in_force(policy) == 2
     told = [sentence(e, names=names_in([e])) for e in AuditEvent.objects.order_by("id")]
     assert any("Policy “House” v2 waits for a second person" in each for each in told)
-    assert any("Policy “House” v2 put in force" in each for each in told)
+    assert any("Policy “House” v2 published" in each for each in told)
 
 
 def test_who_changes_a_waiting_version_is_its_author(
@@ -124,7 +127,7 @@ def test_the_author_does_not_assign_it_to_everybody_or_a_group(
             assign(policy=policy, actor=by(ines), now=now, **target)
     assert policy.assignments.count() == 1
     assign(policy=policy, level="group", group=group, actor=by(ivan), now=now)
-    # One person is no instance.
+    # With one person the two-person rule does not apply.
     assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
 
 
@@ -152,7 +155,7 @@ def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
         "now": now,
     }
     hold = holds.place(level="user", user=alice, **given)
-    with pytest.raises(SecondPersonNeeded, match="Ask somebody else to release it"):
+    with pytest.raises(SecondPersonNeeded, match="Ask another person to release it"):
         holds.release(hold=hold, reason="Over", actor=by(ines), now=now)
     holds.release(hold=hold, reason="Over", actor=by(ivan), now=now)
 
@@ -164,7 +167,7 @@ def test_what_was_in_force_lately_returns_at_once(
     activate(policy=policy, number=2, actor=by(ivan), now=now)
     soon, late = now + timedelta(days=29), now + timedelta(days=90)
     assert not waits(restore(policy=policy, number=1, actor=by(ines), now=soon))
-    # Version 2 gave way to version 3 on that day, sixty days before.
+    # Version 3 replaced version 2 on that day, sixty days before.
     assert waits(restore(policy=policy, number=2, actor=by(ines), now=late))
 
 
@@ -181,7 +184,7 @@ def test_alone_one_is_told_who_could_help(
 ) -> None:
     User.objects.filter(pk=ivan.pk).update(is_active=False)
     changed(policy, ines, now)
-    with pytest.raises(SecondPersonNeeded, match="an Owner gives somebody that role"):
+    with pytest.raises(SecondPersonNeeded, match="An Owner has to give another person this role"):
         activate(policy=policy, number=2, actor=by(ines), now=now)
 
 
@@ -205,9 +208,9 @@ class TestPage:
             fields = {**opened(browser, address).fields, "_save": "Save", **values}
             return Page(browser.post(address, fields, follow=True).content.decode()).words
 
-        assert "Version 2 is saved and waits" in saved(ines, token_budget="12000")
+        assert "Version 2 is saved as a draft" in saved(ines, token_budget="12000")
         page = Page(signed_in(ines).get(address).content.decode()).words
-        assert "You wrote it, and this instance asks for two persons" in page
+        assert "This installation requires a second person" in page
         assert "You wrote this version" in saved(ines)
         assert in_force(policy) == 1
 
@@ -227,7 +230,7 @@ def test_the_author_does_not_take_it_back_from_everybody_or_a_group(
     policy: ContextPolicy, ines: User, ivan: User, now: datetime
 ) -> None:
     row = policy.assignments.get()
-    with pytest.raises(SecondPersonNeeded, match="take it back"):
+    with pytest.raises(SecondPersonNeeded, match="remove it"):
         unassign(assignment=row, actor=by(ines), now=now)
     assert policy.assignments.count() == 1
     own = assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
@@ -241,14 +244,14 @@ def test_the_form_and_rest_say_who_takes_it_back(policy: ContextPolicy, ines: Us
     hers, row = signed_in(ines), policy.assignments.get()
     address = f"/admin/contextpolicy/policyassignment/{row.pk}/delete/"
     told = hers.post(address, {"post": "yes"}, follow=True).content.decode()
-    assert "Ask somebody else to take it back" in told
+    assert "Ask another policy administrator to remove it" in told
     answer = hers.delete(f"/api/v1/policies/assignments/{row.pk}")
     assert answer.json()["error"]["code"] == "second_person_needed"
     assert policy.assignments.count() == 1
 
 
 class TestREST:
-    """Programs."""
+    """The REST API."""
 
     def test_an_author_is_refused_with_a_code(
         self, policy: ContextPolicy, ines: User, ivan: User
@@ -274,3 +277,51 @@ class TestREST:
             "/api/v1/policies/assignments", everybody, content_type="application/json"
         )
         assert answer.json()["error"]["code"] == "second_person_needed"
+
+
+class TestAgents:
+    """A policy that only agents have."""
+
+    @pytest.fixture
+    def crew(self, ines: User, ivan: User, now: datetime) -> ContextPolicy:
+        """A policy by Ines without assignments."""
+        values = {"token_budget": 16_000}
+        return create_policy(slug="crew", name="Crew", values=values, actor=by(ines), now=now)
+
+    def team(self, who: User, now: datetime, *, shared: bool, policy: str = "crew") -> Team:
+        """A team with an agent that has the policy."""
+        draft = TeamDraft(name="Crew", agents=[AgentDraft(name="Editor", policy=policy)])
+        return rosters.create(user=who, draft=draft, shared=shared, now=now).team
+
+    def test_its_author_does_not_change_it_alone_for_a_shared_team(
+        self, crew: ContextPolicy, ines: User, ivan: User, now: datetime
+    ) -> None:
+        made = self.team(ivan, now, shared=True)
+        version = changed(crew, ines, now)
+        assert waits(version)
+        activate(policy=crew, number=version.number, actor=by(ivan), now=now)
+        assert in_force(crew) == version.number
+        rosters.delete(user=ivan, team_id=made.pk, now=now)
+        assert not waits(changed(crew, ines, now, values={"token_budget": 9_000}))
+
+    def test_its_author_does_not_give_it_alone_to_a_shared_team(
+        self, crew: ContextPolicy, ines: User, ivan: User, now: datetime
+    ) -> None:
+        with pytest.raises(InvalidTeam, match="need two people"):
+            self.team(ines, now, shared=True)
+        made = self.team(ivan, now, shared=True)
+        # A policy that the team already uses stays.
+        draft = TeamDraft(name="Renamed", agents=[AgentDraft(name="Editor", policy="crew")])
+        rosters.change(user=ines, team_id=made.pk, draft=draft, now=now)
+
+    def test_in_a_team_of_ones_own_only_locks_and_erasure_need_another_one(
+        self, crew: ContextPolicy, ines: User, now: datetime
+    ) -> None:
+        self.team(ines, now, shared=False)
+        for slug, options in (
+            ("locks", {"values": {"token_budget": 9_000}, "locks": ["token_budget"]}),
+            ("erases", {"values": {"retention_days": 3}}),
+        ):
+            create_policy(slug=slug, name=slug, actor=by(ines), now=now, **options)
+            with pytest.raises(InvalidTeam, match="need two people"):
+                self.team(ines, now, shared=False, policy=slug)

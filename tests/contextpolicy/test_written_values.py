@@ -1,4 +1,4 @@
-"""Rules and states as lines: read back exactly, or refused by the number of the line."""
+"""Rules and states as lines: parsed exactly, or refused with the number of the line."""
 
 import json
 from typing import Any
@@ -50,7 +50,7 @@ def test_rules_come_back_exactly(rules: dict[str, dict[str, int]]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(SCHEMAS)
-# Its first line would be taken for JSON.
+# Its first line would be parsed as JSON.
 @example({"type": "object", "properties": {"{": {"type": "string"}}, "additionalProperties": False})
 def test_a_schema_comes_back_exactly(schema: dict[str, Any]) -> None:
     assert schema_from(schema_text(schema)) == schema
@@ -88,14 +88,14 @@ def test_what_lines_cannot_say_is_shown_as_json() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("look_up", "Line 1 is no rule. Write a tool's name"),
-        ("a: limit 5\n\n: limit 5", "Line 3 is no rule."),
-        ("a: limit 5\nb: cut 5", "Line 2: “cut 5” is no rule."),
-        ("a: limit", "Line 1: “limit” is no rule."),
-        ("a: limit -5", "Line 1: “limit -5” is no rule."),
+        ("look_up", "Line 1 is not a rule. Write a tool's name"),
+        ("a: limit 5\n\n: limit 5", "Line 3 is not a rule."),
+        ("a: limit 5\nb: cut 5", "Line 2: “cut 5” is not a rule."),
+        ("a: limit", "Line 1: “limit” is not a rule."),
+        ("a: limit -5", "Line 1: “limit -5” is not a rule."),
         ("a: limit 5\na: keep newest 1", "Lines 1 and 2 are both about a."),
-        ("a: limit 5, LIMIT 6", "Line 1 says “LIMIT” twice."),
-        ("a:", "Line 1: “” is no rule."),
+        ("a: limit 5, LIMIT 6", "Line 1 has “LIMIT” twice."),
+        ("a:", "Line 1: “” is not a rule."),
     ],
 )
 def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
@@ -107,18 +107,18 @@ def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a (text)\n(text)", "Line 2 is no value of a state."),
-        ("a (text)\na (date)", "Line 2: there is a value a already."),
-        ("a (colour)", "Line 1: “colour” is no kind of value."),
-        ("a (one of )", "Line 1: “one of” is no kind of value."),
-        ("a (one of x, x)", "Line 1: “one of x, x” is no kind of value."),
-        ('{\n"type": object}', "Line 2 is no JSON:"),
+        ("a (text)\n(text)", "Line 2 is not a value of a state."),
+        ("a (text)\na (date)", "Line 2: the value a already exists."),
+        ("a (colour)", "Line 1: “colour” is not a kind of value."),
+        ("a (one of )", "Line 1: “one of” is not a kind of value."),
+        ("a (one of x, x)", "Line 1: “one of x, x” is not a kind of value."),
+        ('{\n"type": object}', "Line 2 is not valid JSON:"),
         ('{"type": "array"}', "The schema has to describe an object."),
         ('{"type": "object", "minProperties": 1}', "'minProperties' in the schema"),
-        ('{"type": "object", "title": NaN}', "The JSON holds something that cannot be stored."),
-        ('{"type": "object", "const": 1e999}', "The JSON holds something that cannot be stored."),
-        ('{"type": "object", "title": "\\ud800"}', "The JSON holds something that cannot be"),
-        ('{"type": "object", "title": "\\u0000"}', "The JSON holds a NUL character."),
+        ('{"type": "object", "title": NaN}', "The JSON has a value that cannot be stored."),
+        ('{"type": "object", "const": 1e999}', "The JSON has a value that cannot be stored."),
+        ('{"type": "object", "title": "\\ud800"}', "The JSON has a value that cannot be"),
+        ('{"type": "object", "title": "\\u0000"}', "The JSON contains a NUL character."),
     ],
 )
 def test_a_state_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Values for tests of the engine: messages, chats, and a caller that plays turns through it."""
+"""Builders for engine tests: messages, chats, and a player that runs turns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ def message(
     excluded: bool = False,
     incomplete: bool = False,
 ) -> Message:
-    """A message with its stored count; odd seqs are the user's unless `role` says otherwise."""
+    """A message with its stored count; odd seqs are the user's unless `role` is given."""
     role = role or ("user" if seq % 2 else "assistant")
     parts = (TextPart(text or f"message {seq}"),) if parts is None else parts
     return Message(
@@ -51,7 +51,7 @@ def message(
 
 
 def step(seq: int, result: str = "fine", *, text: str = "", calls: int = 1) -> Message:
-    """An assistant's step: a text if given, `calls` tool calls, and their results."""
+    """An assistant's step: optional text, `calls` tool calls, and their results."""
     parts: list[Part] = [TextPart(text)] if text else []
     parts += [ToolCallPart(f"c{seq}-{n}", "look_up", '{"a": 1}') for n in range(calls)]
     parts += [ToolResultPart(f"c{seq}-{n}", "look_up", result) for n in range(calls)]
@@ -59,7 +59,7 @@ def step(seq: int, result: str = "fine", *, text: str = "", calls: int = 1) -> M
 
 
 def chat(count: int, text: Callable[[int], str] = "message {}".format) -> tuple[Message, ...]:
-    """`count` messages, user and assistant in turn."""
+    """`count` messages, alternately of user and assistant."""
     return tuple(message(seq, text(seq)) for seq in range(1, count + 1))
 
 
@@ -88,7 +88,7 @@ def given(
 
 
 def composed(facts: ComposeInput) -> AssembledContext:
-    """Compose as a caller does: move the window as often as asked, then take the context."""
+    """Compose as a caller does: move the window as often as requested, then return the context."""
     for _ in range(len(facts.history) + 2):
         made = compose(facts)
         if isinstance(made, AssembledContext):
@@ -99,12 +99,12 @@ def composed(facts: ComposeInput) -> AssembledContext:
 
 
 def left(context: AssembledContext) -> list[tuple[int, int, str]]:
-    """What was left out, as plain tuples."""
+    """The omitted messages as plain tuples."""
     return [(item.from_seq, item.to_seq, item.reason) for item in context.left_out]
 
 
 def accounted(context: AssembledContext) -> list[int]:
-    """Every seq the context accounts for, ascending, as often as it does: the slow, sure way."""
+    """Every seq that the context accounts for, ascending, with repetitions; slow but certain."""
     sent = [segment.seq for segment in context.segments if segment.seq]
     out = [seq for item in context.left_out for seq in range(item.from_seq, item.to_seq + 1)]
     return sorted(sent + out)

@@ -1,6 +1,6 @@
-"""What a fact is, said in the shortest way: one pattern, and a search for each fact in a summary.
+"""A direct definition of facts: one pattern, and a search for each fact in a summary.
 
-Too slow for long chats; what the engine does in one walk has to come to the same.
+It is too slow for long chats. The engine's single pass must give the same result.
 """
 
 import re
@@ -26,7 +26,7 @@ _PATTERN = re.compile(
     r"|(?P<number>\d+(?:[.,]\d+)*)"
     r"|(?P<name>\b[A-ZÀ-ÖØ-Þ][\w'’-]+(?: [A-ZÀ-ÖØ-Þ][\w'’-]+)*)"
 )
-# Words with a capital that begin sentences without being names.
+# Capitalised words that begin sentences without being names.
 _NO_NAMES = frozenset(
     """
     a an and are as at but by can could did do does for from had has have he her here hi how i
@@ -58,8 +58,8 @@ def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
 def retention(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
-    A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
-    Names are those of `names_in`, which has the whole text to judge by.
+    A fact is kept if the summary has it as written, except for case and thousands separators. Names
+    are those of `names_in`, which reads the whole text.
     """
     target = _plain(summary_text)
     kept: dict[Kind, tuple[str, ...]] = {}
@@ -78,9 +78,9 @@ def retention(sources_text: str, summary_text: str) -> KeptFacts:
 def names_in(text: str) -> tuple[str, ...]:
     """The names of a text, each once, in order of appearance.
 
-    A capital at the beginning of a sentence says nothing: the first word there belongs to a name
-    only if it has its capital elsewhere too. A word that also stands in lower case is no name by
-    itself.
+    A capital at the beginning of a sentence proves nothing: the first word there belongs to a name
+    only if it is capitalised elsewhere too. A single word that also occurs in lower case is not a
+    name.
     """
     runs = [
         (_words_of(match["name"]), _begins_sentence(text, match.start()))
@@ -100,10 +100,10 @@ def names_in(text: str) -> tuple[str, ...]:
 
 _SUFFIX = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _LOWER = re.compile(r"\b[a-zà-öø-ÿ][\w'’-]+")
-# What may stand between the end of a sentence and the first word of the next one.
+# Characters allowed between the end of a sentence and the first word of the next one.
 _OPENERS = " \t*_#>•–—-([{\"'“”‘’«»"
 _ENDS = ".!?…:;。！？\n"
-# A full stop that ends no sentence: of a title or an initial.
+# A full stop that does not end a sentence: of a title or an initial.
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St)\.$")
 
 
@@ -140,7 +140,7 @@ def _plain(text: str) -> str:
 
 
 def _stands_in(fact: str, text: str) -> bool:
-    """As a whole: 12 does not stand in 2012, nor Ann in Hannah."""
+    """Return True for a whole-word match: 12 is not in 2012, nor Ann in Hannah."""
     before = r"(?<![A-Za-z0-9_.])" if fact[:1].isascii() and fact[:1].isalnum() else ""
     after = r"(?![A-Za-z0-9]|[.,]\d)" if fact[-1:].isascii() and fact[-1:].isalnum() else ""
     return re.search(f"{before}{re.escape(fact)}{after}", text) is not None

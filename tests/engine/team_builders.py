@@ -1,4 +1,4 @@
-"""Messages of a team as callers send them."""
+"""Team messages as callers send them."""
 
 from contextpolicy.engine.team_state import TeamState
 
@@ -19,7 +19,7 @@ def said(
 
 
 def team(*contents: str) -> TeamState:
-    """A team in which Ann said these things."""
+    """A team with these messages by Ann."""
     state = TeamState()
     for content in contents:
         state.add_message(said(content))

@@ -1,4 +1,4 @@
-"""An agent's prompt as one text: its sections, what cannot imitate them, and its sizes."""
+"""An agent's prompt as one text: its sections, protection from imitation, and its sizes."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A summary is judged before it may stand for messages."""
+"""A summary is checked before it may replace messages."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Composing: order, account, refusals, and what gives way."""
+"""Composing: order, accounting, refusals, and the order of dropped content."""
 
 import hashlib
 import json
@@ -425,7 +425,7 @@ def test_the_calibration_of_a_model_narrows_the_limit_in_our_count() -> None:
 
 
 class Counting:
-    """A counter that says how often it was asked."""
+    """A counter that records its calls."""
 
     version = "counting"
 

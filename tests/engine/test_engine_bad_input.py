@@ -1,4 +1,4 @@
-"""Bad input: a named error at the border or a recorded repair, never a prompt over its limit."""
+"""Bad input causes a named error or a recorded repair, never a prompt over its limit."""
 
 import time
 from contextlib import suppress
@@ -50,7 +50,7 @@ def combined() -> list[PolicyValues]:
 
 
 def within_limit(facts: ComposeInput) -> int:
-    """Compose; the prompt's tokens, or 0 for a named refusal."""
+    """Compose; return the prompt's tokens, or 0 for a named refusal."""
     try:
         context = composed(facts)
     except (PolicyImpossible, QuestionTooLarge, TurnTooLarge):
@@ -65,7 +65,7 @@ def within_limit(facts: ComposeInput) -> int:
 def test_an_id_that_stands_twice_is_refused_and_fifty_thousand_ids_take_no_time() -> None:
     listed = [{"id": f"m{n}", "role": "user", "parts": []} for n in range(50_000)]
     begun = time.perf_counter()
-    with pytest.raises(MalformedUIMessage, match="'m49999' stands twice") as refusal:
+    with pytest.raises(MalformedUIMessage, match="'m49999' occurs twice") as refusal:
         ui_list([*listed, listed[-1]])
     assert refusal.value.code == "duplicate_id"
     assert time.perf_counter() - begun < 10

@@ -1,4 +1,4 @@
-"""Where a prompt has parts that later prompts begin with too."""
+"""Cache breakpoints at the prefixes that later prompts share."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ def assembled(*args: Any, **facts: Any) -> AssembledContext:
 
 
 def ends(context: AssembledContext) -> list[str]:
-    """The messages behind which a mark stands."""
+    """The messages with a breakpoint after them."""
     return [context.messages[place - 1].content for place in context.cache_marks]
 
 
@@ -41,7 +41,7 @@ def test_a_first_question_has_the_system_text_and_itself() -> None:
 def test_a_tail_changes_so_nothing_behind_it_is_marked_without_tools() -> None:
     plain = assembled(chat(4), background=TODAY)
     assert ends(plain) == ["Be brief.", "message 3", "message 4"]
-    # With tools the same tail stands in the next step.
+    # With tools the next step has the same tail.
     with_tools = assembled(chat(4), background=TODAY, tools=TOOLS)
     assert ends(with_tools) == ["Be brief.", "message 3", "message 4", "and now?"]
 
@@ -108,5 +108,5 @@ def test_there_are_at_most_four_ascending_and_the_next_prompt_has_each_before_it
 
 
 def text_at(seq: int, before: int) -> str:
-    """The text of a message, in which the question of `given` stands where it was asked."""
+    """The text of a message; for the question of `given`, the question's text."""
     return "and now?" if seq == before + 1 else f"message {seq}"

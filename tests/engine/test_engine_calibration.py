@@ -1,4 +1,4 @@
-"""Learning from bills: which count, and how fast the factor follows."""
+"""Learning token factors from billed usage: which counts are used, and how fast it adapts."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine import scripts
 from contextpolicy.engine.calibration import (
+    FEW_SAMPLES,
     HIGHEST,
     LARGEST_STEP,
     LOWEST,
@@ -76,13 +77,13 @@ def test_each_script_has_its_own_factor() -> None:
     assert known.by_script == {"han": pytest.approx(0.92)}
     assert known.overall == pytest.approx(0.92)
     assert known.of(CHINESE) == pytest.approx(0.92)
-    # Nothing is known of English, and a limit must hold.
+    # English has no data yet, and the limit must hold.
     assert known.of(ENGLISH) == known.of(MIXED) == known.of({}) == 1.0
     assert known.lowest == pytest.approx(0.92)
 
 
 def test_a_mixture_takes_the_largest_factor_and_teaches_no_script() -> None:
-    known = Factors(0.9, {"han": 0.7, "latin": 1.1})
+    known = Factors(0.9, {"han": 0.7, "latin": 1.1}, 40)
     assert (known.of(MIXED), known.lowest) == (1.1, 0.7)
     assert (Factors(1.2).lowest, Factors(1.2, {"han": 1.5}).lowest) == (1.2, 1.2)
     taught = known.taught(MIXED, estimate=1_000, actual=500)
@@ -91,13 +92,42 @@ def test_a_mixture_takes_the_largest_factor_and_teaches_no_script() -> None:
 
 
 def test_a_script_begins_where_it_was_taken_to_be() -> None:
-    known = Factors(1.5, {"han": 1.5})
+    known = Factors(1.5, {"han": 1.5}, 40)
     assert known.of(ENGLISH) == 1.5
     assert known.taught(ENGLISH, estimate=1_000, actual=1_500).by_script["latin"] == 1.5
 
 
 def test_without_scripts_the_one_factor_holds() -> None:
     assert Factors(0.8).of(ENGLISH) == Factors(0.8).of({}) == 0.8
+
+
+@pytest.mark.parametrize("actual", [1, 200, 2_500, 10**6])
+def test_the_first_five_samples_change_an_estimate_by_at_most_15_percent(actual: int) -> None:
+    known = Factors()
+    for _ in range(FEW_SAMPLES):
+        known = known.taught(ENGLISH, estimate=1_000, actual=actual)
+        for factor in (known.overall, known.of(ENGLISH), known.of(CHINESE), known.lowest):
+            assert 0.85 - 1e-9 <= factor <= 1.15 + 1e-9
+    assert (known.samples, known.samples_by_script) == (5, {"latin": 5})
+    later = known.taught(ENGLISH, estimate=1_000, actual=actual)
+    assert abs(later.of(ENGLISH) - 1.0) > 0.15
+
+
+def test_each_script_counts_its_own_samples() -> None:
+    known = Factors(1.5, {"latin": 1.5}, 100, {"latin": 100})
+    for _ in range(FEW_SAMPLES):
+        known = known.taught(CHINESE, estimate=1_000, actual=100)
+        assert known.by_script["han"] >= known.unknown * 0.85
+        known = known.taught(ENGLISH, estimate=1_000, actual=1_500)
+    assert known.samples_by_script == {"latin": 105, "han": 5}
+    assert known.samples == 110
+
+
+def test_a_factor_from_before_the_counts_keeps_learning() -> None:
+    known = Factors(1.5, {"latin": 1.5}, 40)
+    taught = known.taught(ENGLISH, estimate=1_000, actual=1_600)
+    assert taught.by_script == {"latin": pytest.approx(1.52)}
+    assert taught.samples_by_script == {"latin": 41}
 
 
 def test_scripts_share_a_text_by_tokens() -> None:

@@ -1,4 +1,4 @@
-"""Folding more than one call can read: every source in exactly one chunk, and merges to one."""
+"""Compacting more than one call can read: each source is in one chunk, chunks merge to one."""
 
 from functools import partial
 
@@ -90,7 +90,7 @@ def test_of_too_many_chunks_the_newest_are_read_and_merged_with_what_stands_for_
     assert few.chunks == whole.chunks[-3:]
     read = [m for chunk in few.chunks for m in chunk.messages]
     assert [m.seq for m in (*few.before, *read)] == list(range(1, 41))
-    # Two by two: what stands for the rest is the first of four.
+    # In pairs: the first of four replaces the others.
     assert few.rounds == (((0, 2), (2, 4)), ((0, 2),))
     assert map_reduce(sources, source_limit=60, summary_max_tokens=30, most_chunks=99) == whole
 

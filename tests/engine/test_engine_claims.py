@@ -41,7 +41,7 @@ from contextpolicy.engine.claims import (
         ("我喜欢茶。[#1]你呢？[#3]", [Claim("", "我喜欢茶。", (1,)), Claim("", "你呢？", (3,))]),
         ("User: the code is 4711 [#3]", [Claim("User: ", "the code is 4711", (3,))]),
         ("2023-05-08: Ann left. [#3]", [Claim("2023-05-08: ", "Ann left.", (3,))]),
-        # Without a day in the label these digits are a part of what was said.
+        # Without a day in the label these digits are part of the text.
         ("User: Go. [#1] 05-12: rent due. [#2]",
          [Claim("User: ", "Go.", (1,)), Claim("User: ", "05-12: rent due.", (2,))]),
         ("Budget: 400 euros", [Claim("", "Budget: 400 euros", ())]),

@@ -1,4 +1,4 @@
-"""Plans: what is folded, what stays, and that nothing falls between two summaries."""
+"""Plans: which messages are compacted, which stay, and no gap between two summaries."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -130,6 +130,36 @@ def test_manual_folds_everything_before_the_last_messages() -> None:
     assert (found.trigger, found.to_seq) == ("manual", 8)
 
 
+@pytest.mark.parametrize(("length", "to_seq"), [(4, 2), (6, 4), (10, 6), (30, 16)])
+def test_manual_folds_the_older_half_of_a_chat_shorter_than_what_stays(
+    length: int, to_seq: int
+) -> None:
+    keeping = replace(VALUES, keep_last_messages=30)
+    found = made(talk(length), values=keeping, trigger="manual")
+    assert (found.to_seq, found.adjusted) == (to_seq, ("keep_last_messages",))
+    folded = found.summary(id="s", text="text", tokens=10)
+    rest = talk(length)[to_seq:]
+    again = refused(rest, values=keeping, previous=folded, trigger="manual")
+    assert again.reason in {"keep_last", "nothing_to_fold"}
+    grown = [*rest, *talk(14, start=length + 1)]
+    if len(grown) < 30:
+        more = made(grown, values=keeping, previous=folded, trigger="manual")
+        assert to_seq < more.to_seq < length + 14
+
+
+def test_manual_folds_the_older_half_if_what_does_not_stay_is_tiny() -> None:
+    tiny = [message(n, "a") for n in range(1, 3)]
+    keeping = replace(VALUES, keep_last_messages=10)
+    found = made([*tiny, *talk(10, start=3)], values=keeping, trigger="manual")
+    assert (found.to_seq, found.adjusted) == (6, ("keep_last_messages",))
+
+
+def test_manual_folds_all_but_the_last_turn_where_that_is_more_than_half() -> None:
+    turn = [message(3, role="user"), *(step(n, "word " * 10) for n in range(4, 9))]
+    found = made([*talk(2), *turn, message(9)], values=VALUES, trigger="manual")
+    assert found.to_seq == 2
+
+
 def test_inv_62_a_second_manual_compaction_of_the_same_chat_has_nothing_to_do() -> None:
     first = made(talk(12), trigger="manual")
     folded = first.summary(id="s", text="text", tokens=10)
@@ -167,8 +197,7 @@ def test_inv_61_a_giant_first_message_is_folded_once_it_is_answered() -> None:
 def test_inv_63_each_refusal_has_its_own_reason() -> None:
     assert refused([]).reason == "nothing_to_fold"
     assert refused([message(1, "word " * 900)]).reason == "nothing_to_fold"
-    assert refused(talk(4), trigger="manual").reason == "keep_last"
-    assert refused(list(chat(6)), values=PRESETS["rounds"], trigger="manual").reason == "keep_last"
+    assert refused(talk(2), trigger="manual").reason == "nothing_to_fold"
     tiny = [message(n, "a") for n in range(1, 9)]
     assert refused(tiny, trigger="manual").reason == "no_gain"
     excluded = [replace(item, excluded=True) for item in talk(10)]
@@ -303,7 +332,7 @@ def test_a_range_can_be_planned_again_from_its_originals() -> None:
         tokens_before=5_000,
         tokens_after=5_000 - sum(m.tokens for m in sources),
     )
-    # What the prompt was then says nothing of what the originals take now.
+    # The size of that prompt does not give the current size of the originals.
     then = plan_again(messages, tokens_before=10)
     assert isinstance(then, CompactionPlan)
     assert then.tokens_after == 0

@@ -1,4 +1,4 @@
-"""The contract of strategies: whatever one does, the prompt is sound and what it was."""
+"""The strategy contract: whatever a strategy does, the prompt is valid and complete."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object", "properties"
 
 
 class Choosing:
-    """A strategy that does what a test says."""
+    """A strategy with a scripted choice."""
 
     name = "any"
 
@@ -27,7 +27,7 @@ class Choosing:
 
 
 class Payer:
-    """A composing strategy whose payload a test makes."""
+    """A composing strategy with a scripted payload."""
 
     name = "payer"
 

@@ -1,4 +1,4 @@
-"""What calls cost, what compactions save, and what the provider's cache loses by them."""
+"""Cost of calls, savings of compactions, and cache losses caused by them."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -33,10 +33,10 @@ def test_a_report_is_read_by_one_convention() -> None:
     reported = {"input": 1_000, "output": 50, "cached": 800, "written": 100}
     assert used_of(reported) == UsedTokens(input=1_000, output=50, cached=800, written=100)
     assert used_of({"input": 1_000, "output": 50}) == UsedTokens(input=1_000, output=50)
-    # No more can come from a cache than was sent, whatever a server says.
+    # Cached tokens cannot exceed the sent tokens, whatever a server reports.
     assert used_of({"input": 10, "cached": 90, "written": 5}) == UsedTokens(input=10, cached=10)
     assert used_of({"input": 10, "cached": 4, "written": 90}) == UsedTokens(10, cached=4, written=6)
-    # An impossible number is no report.
+    # A negative or impossible number counts as missing.
     assert used_of({"input": -5, "output": 1}) is None
 
 
@@ -48,7 +48,7 @@ def test_no_report_is_not_a_use_of_nothing(reported: dict[str, int]) -> None:
 @pytest.mark.policy_case(13)
 def test_cached_tokens_are_priced_once_and_not_in_full() -> None:
     used = UsedTokens(input=1_000_000, output=100_000, cached=900_000, written=50_000)
-    # 50,000 fresh, 900,000 read, 50,000 written, 100,000 said.
+    # 50,000 fresh, 900,000 read, 50,000 written, 100,000 output.
     assert cost_of(used, PRICES) == D("0.5") + D("0.9") + D("0.625") + D(3)
     assert used.read_anew == 100_000
 
@@ -99,7 +99,7 @@ def test_without_a_price_the_saving_is_unknown_and_the_tokens_are_not() -> None:
 def test_the_break_is_what_was_read_anew_beyond_the_call_before() -> None:
     before = call(UsedTokens(input=9_000, cached=8_900))
     first = call(UsedTokens(input=2_000, cached=500))
-    # 1,500 instead of 100 anew: 1,400 at 10 instead of 1.
+    # 1,500 instead of 100 uncached: 1,400 at 10 instead of 1.
     assert broken(first, before=before) == Effect(1_400, D("0.0126"))
     written = call(UsedTokens(input=2_000, cached=500, written=1_500))
     assert broken(written, before=before) == Effect(1_400, D("0.0161"))

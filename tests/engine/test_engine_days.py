@@ -1,4 +1,4 @@
-"""Lines with days in prompts: their places, their cost, and messages that stay as they are."""
+"""Date lines in prompts: their positions, their cost, and unchanged messages."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ COUNTER = ApproximateCounter()
 
 
 def said(seq: int, text: str, *, day: str = "", role: Role = "user", turn: str = "") -> Message:
-    """Make a message of one text."""
+    """A message of one text."""
     parts = (TextPart(text),)
     tokens = message_tokens(parts, role, COUNTER)
     return Message(f"m{seq}", seq, role, parts, tokens, day=day, turn=turn)

@@ -1,4 +1,4 @@
-"""Numbers at their edges: what exactly fits, is exactly due, or is exactly enough."""
+"""Boundary values: what exactly fits, is exactly due, or is exactly enough."""
 
 from dataclasses import replace
 
@@ -16,13 +16,13 @@ from tests.engine.test_engine_compaction import SUMMARY, VALUES, made, planned, 
 
 
 def sized(seq: int, tokens: int, **facts: object) -> Message:
-    """A message of exactly that many tokens."""
+    """A message of exactly this many tokens."""
     found = message(seq, "word " * (tokens - 4), **facts)  # type: ignore[arg-type]  # facts of a test
     assert found.tokens == tokens
     return found
 
 
-# --- the verdict
+# --- the acceptance check
 
 
 def test_a_summary_is_too_short_below_its_least_length_and_not_at_it() -> None:
@@ -79,7 +79,7 @@ def test_a_fold_stops_exactly_at_the_low_mark() -> None:
 
 
 def test_a_fold_leaves_room_for_what_comes_before_the_summary_is_swapped_in() -> None:
-    # From 720 to the swap, a turn of 48 after 900, come 228 tokens.
+    # From 720 to the swap, a turn of 48 after 900, there are 228 tokens.
     exact = replace(VALUES, summary_max_tokens=126)
     found = made(talk(30), values=exact)
     assert (found.to_seq, found.tokens_after) == (26, 450 - 228)
@@ -96,7 +96,7 @@ def test_what_would_miss_the_low_mark_when_it_is_swapped_in_waits_for_another_tu
     assert made(enough, values=replace(values, compact_to=0.775), fixed_tokens=150).to_seq == 2
     early = refused(enough, values=replace(values, compact_to=0.774), fixed_tokens=150)
     assert early == NotNeeded("too_early", 800, 900)
-    # Where summaries came late, the turn beyond the mark is not reckoned in: 550 less make 450.
+    # After a late summary the turn beyond the mark is not added: 550 less make 450.
     assert made(enough, values=values, fixed_tokens=150, came_late=True).to_seq == 2
     less = [sized(1, 349), sized(2, 200), *last]
     early = refused(less, values=values, fixed_tokens=150, came_late=True)
@@ -107,7 +107,7 @@ def test_what_would_miss_the_low_mark_when_it_is_swapped_in_waits_for_another_tu
 
 def test_an_overflow_is_not_dealt_with_for_a_later_moment() -> None:
     exact = replace(VALUES, summary_max_tokens=126)
-    # Nothing is expected to come before an overflow is dealt with, nor under a ceiling's mark.
+    # No further turn is expected before an overflow is handled, nor below a ceiling's mark.
     forced = made(talk(30), values=exact, trigger="overflow")
     assert forced.tokens_after == 720 - 24 * forced.to_seq + 126
     assert 450 - 2 * 24 < forced.tokens_after <= 450
@@ -127,7 +127,10 @@ def test_the_previous_summary_is_paid_before_and_replaced_after() -> None:
 
 def test_every_refusal_tells_the_tokens_it_was_decided_on() -> None:
     assert refused(talk(4), fixed_tokens=900) == NotNeeded("no_gain", 996)
-    assert refused(talk(4), trigger="manual") == NotNeeded("keep_last", 96)
+    previous = replace(SUMMARY, tokens=100)
+    assert refused(talk(4, start=7), previous=previous, trigger="manual") == NotNeeded(
+        "keep_last", 196
+    )
     excluded = [replace(item, excluded=True) for item in talk(10)]
     assert refused(excluded, trigger="overflow", fixed_tokens=5) == NotNeeded("nothing_to_fold", 5)
     tiny = [sized(n, 5) for n in range(1, 9)]
@@ -152,7 +155,7 @@ def test_what_is_no_source_frees_nothing_and_costs_only_where_it_is_sent(flag: s
 def test_an_overflow_at_the_low_mark_folds_all_but_the_last_messages() -> None:
     found = made(talk(12), fixed_tokens=162, trigger="overflow")
     assert (found.tokens_before, found.to_seq, found.adjusted) == (450, 8, ())
-    # A token more and a mark says how much: as little as brings it to 450.
+    # One token more, and the mark decides the amount: as little as reaches 450.
     more = made(talk(20), fixed_tokens=0, trigger="overflow")
     assert (more.tokens_before, more.to_seq) == (480, 6)
 
@@ -205,7 +208,7 @@ def test_a_source_of_the_least_size_can_be_folded() -> None:
     half = SMALLEST_SOURCE // 2
     small = [sized(1, half), sized(2, half), *talk(4, start=3)]
     assert made(small, trigger="manual").to_seq == 2
-    smaller = [sized(1, half), sized(2, half - 1), *talk(4, start=3)]
+    smaller = [sized(1, half), sized(2, half - 1), *talk(2, start=3)]
     assert refused(smaller, trigger="manual").reason == "no_gain"
     tiny = replace(VALUES, summary_max_tokens=10, keep_last_messages=0)
     crowd = [sized(1, half), sized(2, half), *talk(4, start=3)]
@@ -221,7 +224,7 @@ def test_a_summariser_reads_exactly_what_it_can_and_what_is_no_source_costs_it_n
     assert (found.to_seq, len(found.sources)) == (8, 6)
     previous = replace(SUMMARY, tokens=48)
     assert made(talk(30, start=7), previous=previous, source_limit=24 * 6).to_seq == 10
-    # It reads one message at least, and the plan says that it was too much.
+    # It reads at least one message, and the plan reports the excess.
     first = [sized(1, 60, turn="a"), *talk(6, start=2)]
     one = made(first, trigger="manual", source_limit=59)
     assert (one.to_seq, one.adjusted) == (1, ("source_limit",))
@@ -306,7 +309,7 @@ def test_marks_are_turned_into_our_count_and_the_limit_stays_in_the_providers() 
     assert marks_of(absolute, model_window=None, calibration=1.0) == Marks(1_000, 1_000, 80, 40)
     assert in_our_count(10, calibration=0.5) == 20
     for wrong in (0, -1):
-        with pytest.raises(ValueError, match=r"^The calibration of a model is"):
+        with pytest.raises(ValueError, match=r"^The calibration of a model must be"):
             in_our_count(10, calibration=wrong)
     assert BudgetRefusal.code == "budget_refused"
 

@@ -1,4 +1,4 @@
-"""The summary without a model: what it picks, that it fits, that it never nests."""
+"""The extractive summary: its selection, its size, and no nesting of summaries."""
 
 import re
 import time
@@ -83,7 +83,7 @@ def test_short_chinese_messages_share_a_bullet_with_a_mark_for_each() -> None:
     text = summarised([*talk, *filler], most=70)
     assert "我最喜欢的歌是《听妈妈的话》。[#1]我打算去云南旅游，下个月出发。[#3]" in text
     assert COUNTER.count(text) <= 70
-    # Carried over, a sentence keeps its own mark.
+    # A sentence from an earlier summary keeps its source mark.
     previous = Summary("s1", text, 1, 6, (), COUNTER.count(text))
     meeting = message(7, "会议改到3月5日，地点在北京。" + "好的。" * 99)
     later = summarised([meeting], previous, most=90)
@@ -206,7 +206,7 @@ def test_with_no_room_at_all_the_headings_remain() -> None:
 
 
 def test_headings_of_a_policy_take_the_place_of_the_usual_ones() -> None:
-    """What has no heading of its name stands under the first; a summary before is taken over."""
+    """Content without a matching heading goes under the first; an earlier summary is included."""
     names = ("Trips", "open ITEMS")
 
     def under(talk: list[Message], previous: Summary | None = None) -> str:
@@ -240,7 +240,7 @@ def test_inv_30_it_is_within_its_limit_and_smaller_than_what_it_folds(
 
 
 class Superlinear:
-    """A counter to which a text is more than its lines."""
+    """A counter that counts more for a text than for its lines together."""
 
     version = "superlinear"
 
@@ -293,7 +293,7 @@ def test_ten_times_the_messages_take_about_ten_times_as_long_to_summarise_and_to
         return time.process_time() - begun
 
     few = min(spent(1_000) for _ in range(2))
-    # Ten, and room for a busy machine; the square would be a hundred.
+    # Ten times, with a margin for a busy machine; quadratic time would be a hundred.
     assert spent(10_000) < 30 * few
 
 

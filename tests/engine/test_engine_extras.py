@@ -1,4 +1,4 @@
-"""Fields that only a call's own server understands: kept with the call, read back, bounded."""
+"""Fields that only one server understands: stored with the call, read back, limited."""
 
 import json
 

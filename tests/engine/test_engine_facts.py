@@ -1,4 +1,4 @@
-"""Facts that must not get lost, and the report of what a summary kept."""
+"""Facts that a summary must keep, and the report of the kept ones."""
 
 import pytest
 

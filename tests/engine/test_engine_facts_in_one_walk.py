@@ -1,4 +1,4 @@
-"""One walk over a text finds what the definition finds, in time that follows the text's length."""
+"""One pass over a text finds the same facts as the definition, in linear time."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from contextpolicy.engine.claims import without_marks
 from tests.engine import facts_by_definition as defined
 from tests.load.facts import TEXTS, growth
 
-# What runs are made of, and what ends them.
+# Characters of runs, and characters that end them.
 SIGNS = "aBcDe019 _-+./@:`,'’月年日\nÉéß#[]"
 WORDS = st.sampled_from(
     [
@@ -47,5 +47,5 @@ def test_one_walk_keeps_and_loses_the_facts_of_the_definition(
 
 @pytest.mark.parametrize("kind", sorted(TEXTS))
 def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str) -> None:
-    # Ten, and room for a busy machine; the square would be a hundred.
+    # Ten times, with a margin for a busy machine; quadratic time would be a hundred.
     assert growth(TEXTS[kind], size=10_000, times=10) < 30

@@ -1,4 +1,4 @@
-"""Images in messages: their reference, what goes on the wire, what they count."""
+"""Images in messages: their reference, their wire format, their token count."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What follows an attempt: the next rung, the breaker, and the wait for growth."""
+"""After an attempt: the next rung, the breaker, and the wait for growth."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

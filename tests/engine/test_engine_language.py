@@ -1,4 +1,4 @@
-"""Telling languages apart, and saying nothing when it is not clear."""
+"""Language detection, which returns no result when unsure."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Laws of every composed prompt, tried on generated chats. Numbers are those of the law list."""
+"""Invariants of every composed prompt, tested on generated chats. Numbers refer to the law list."""
 
 import re
 from dataclasses import replace
@@ -256,7 +256,7 @@ def test_inv_59_between_two_moves_each_prompt_begins_with_the_one_before(run: Ru
         state = (player.window_to, player.summary)
         context = player.turn(question, reply, pinned=pinned)
         now = _history_bytes(context)
-        # Beside so long pins the summary may have no room for one long question: then it leaves for
+        # With such long pins the summary may not fit before a long question. It is then left out of
         # that call, and is back in the next.
         has_room = player.summary is None or any(s.origin == "summary" for s in context.segments)
         if (player.window_to, player.summary) != state:

@@ -1,4 +1,4 @@
-"""Laws of chats that go on: windows move, summaries follow summaries, models change."""
+"""Invariants over time: windows move, summaries follow summaries, models change."""
 
 from contextlib import suppress
 from copy import deepcopy
@@ -125,7 +125,7 @@ def test_inv_15_composing_and_planning_change_nothing_they_are_given(facts: Comp
     before = replace(deepcopy(facts), counter=facts.counter)
     with suppress(BudgetRefusal):
         composed(facts)
-    # What stands for messages that are not here can be composed with, but not planned on.
+    # A summary of absent messages can be used in a prompt, but not in a plan.
     if facts.unloaded is None and facts.summary is None:
         planned(list(facts.history))
     assert facts == before
@@ -228,7 +228,7 @@ def test_inv_33_a_summary_has_each_heading_once_or_none_and_no_summary_inside(ru
     for summary in player.summaries:
         lines = summary.text.splitlines()
         headings = [line for line in lines if line.startswith("#")]
-        # A small one is bullets alone.
+        # A small one has only bullets.
         assert headings in ([f"## {name}" for name in SECTIONS], [])
 
 

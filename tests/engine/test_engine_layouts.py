@@ -1,4 +1,4 @@
-"""Layouts: the document's worked example, the text format, imitation, and what stays a prefix."""
+"""Layouts: the document's worked example, the text format, imitation, and stable prefixes."""
 
 import json
 from dataclasses import replace
@@ -290,7 +290,7 @@ def test_inv_59_in_a_text_layout_the_text_up_to_the_last_entry_only_grows(
 
 
 class JointCounter(ApproximateCounter):
-    """Finds ten tokens more in every line end: no tokenizer does, but any counter may come."""
+    """Counts ten extra tokens for every line end. No tokenizer does, but any counter is allowed."""
 
     def count(self, text: str) -> int:
         return super().count(text) + 10 * text.count("\n")
@@ -386,7 +386,7 @@ def test_the_system_text_is_built_of_ordered_parts_with_their_origins() -> None:
 
 @pytest.mark.requirement("S4.9")
 def test_a_system_part_of_an_unknown_origin_is_refused() -> None:
-    with pytest.raises(UnknownOrigin, match="no origin 'mood'") as refusal:
+    with pytest.raises(UnknownOrigin, match="Unknown origin 'mood'") as refusal:
         system_parts([("mood", "happy")])
     assert refusal.value.code == "unknown_origin"
 

@@ -1,4 +1,4 @@
-"""What a prompt has in common with the next one: everything before the tail and the question."""
+"""The prefix shared with the next prompt: everything before the tail and the question."""
 
 from typing import Any
 

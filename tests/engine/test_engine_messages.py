@@ -1,4 +1,4 @@
-"""Messages, their JSON form, and the wire messages they become."""
+"""Messages, their JSON form, and their wire messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The arithmetic of ranges, against counting one by one."""
+"""Range arithmetic, compared with counting one by one."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Policy values: defaults per strategy, their JSON form, and what cannot work."""
+"""Policy values: defaults per strategy, JSON form, and invalid values."""
 
 from dataclasses import fields, replace
 
@@ -28,7 +28,7 @@ from contextpolicy.engine.strategies.contract import STRATEGIES
 
 
 def named(value: PolicyValues | str) -> str:
-    """What is unusual in a policy, for the names of tests."""
+    """The unusual values of a policy, for the names of tests."""
     if isinstance(value, str):
         return value
     usual = PolicyValues().to_json()

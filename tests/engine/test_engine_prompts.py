@@ -1,4 +1,4 @@
-"""Summary and pins on the wire, and the request for a summary: data stays data."""
+"""Summary and pins on the wire, and the request for a summary: data is never an instruction."""
 
 import hashlib
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_a_request_gives_instructions_apart_from_data() -> None:
 
 
 def test_a_request_without_words_of_the_policy_stays_what_it_was() -> None:
-    """Receipts of earlier versions are verified by building it again."""
+    """Verification rebuilds requests of earlier versions, so they must not change."""
     system, _ = summary_request(messages=[message(1)], previous=None, values=VALUES)
     assert hashlib.sha256(system.content.encode()).hexdigest() == (
         "f28b2344733eead16c8b2b4e97f488fc7b992f21754faa265314f9f3c44a58b3"

@@ -1,4 +1,4 @@
-"""What callers ask the engine beside a prompt: how much to load, and when folding is due."""
+"""Other functions for callers: how much to load, and when a compaction is due."""
 
 from dataclasses import replace
 

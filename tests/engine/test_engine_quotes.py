@@ -1,4 +1,4 @@
-"""A summary without a model over several rounds: authors, days, roles, questions and scripts."""
+"""The extractive summary over several rounds: authors, days, roles, questions and scripts."""
 
 import re
 from dataclasses import replace
@@ -40,7 +40,7 @@ def section(text: str, name: str) -> str:
 
 
 def long_chat(turns: int) -> list[Message]:
-    """A person's facts between a model's many sentences about the same things."""
+    """A person's facts between many sentences of a model about the same subjects."""
     made = []
     for turn in range(turns):
         day = f"2024-{turn // 28 + 1:02}-{turn % 28 + 1:02}"
@@ -55,7 +55,7 @@ def long_chat(turns: int) -> list[Message]:
 
 
 def model_share(text: str) -> float:
-    """The share of a model's words in a summary of `message`s: those have even numbers."""
+    """The share of the model's words in a summary of `message`s, which have even numbers."""
     words = [(len(text), seqs[0] % 2) for _, text, seqs in claims_of(text)]
     return sum(n for n, odd in words if not odd) / sum(n for n, _ in words)
 
@@ -108,7 +108,7 @@ def test_a_summary_of_an_earlier_form_gets_authors_and_days_when_it_is_carried_o
     text = extractive_summary(talk, previous, max_tokens=900, counter=COUNTER, cited=cited)
     assert "- User, 2023-05-08: I moved to Oslo with Ines Keller. [#1]" in text
     assert "- Assistant, 2023-05-09: Oslo has 700,000 people. [#2]" in text
-    # Nobody said this so: it has the day of its source and no author.
+    # A sentence without an author: it has the day of its source only.
     assert "- 2023-05-09: They meet in June 2023 in the old town. [#4]" in text
     assert "- Both agreed on 12 May. [#1, #4]" in text
     assert "- User, 2023-05-10: `keys = 40` [#5]" in text
@@ -135,7 +135,7 @@ def test_an_answered_question_is_no_open_item(question: str) -> None:
     assert question in section(text, "Open items")
     answered = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     assert question not in section(answered, "Open items")
-    # One that was open is answered by the next reply.
+    # An open question is answered by the next reply.
     previous = Summary("s", text, 1, 3, (), COUNTER.count(text))
     later = extractive_summary(
         [message(4, "The Adler. " + FILLER)],
@@ -194,7 +194,7 @@ def test_a_bullet_of_many_messages_has_a_readable_length() -> None:
     assert max(map(len, lines)) < 500
 
 
-# A statement with three places for words, a courtesy, and words for the places.
+# A statement with three placeholders, a courtesy, and words for the placeholders.
 CHATS = {
     "zh": (
         "我住在{}旁边，爱吃{}，周末常去{}。",
@@ -338,7 +338,7 @@ CHATS = {
 
 
 def clauses(text: str) -> set[str]:
-    """The runs between punctuation: each may hold what a later question asks for."""
+    """The runs between punctuation, each of which may answer a later question."""
     return set(re.findall(r"[\w ]{3,}", re.sub(r"\[#[^\]]*\]|^- \w+(?:, [\d-]+)?: ", ",", text)))
 
 

@@ -1,4 +1,4 @@
-"""Checking values against a schema, and refusing schemas that nobody could hold."""
+"""Validating values against a schema, and refusing schemas that cannot be satisfied."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Keeping a state instead of dialogue: the request, the judgement, and what is sent."""
+"""State instead of dialogue: the request, the validation, and the prompt."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What history each strategy keeps."""
+"""The history that each strategy keeps."""
 
 from dataclasses import replace
 
@@ -200,7 +200,7 @@ def test_the_never_wait_window_keeps_the_last_messages_where_that_leaves_room_to
 
 
 class Odd:
-    """A strategy of somebody else, with a decision of its own."""
+    """A third-party strategy with an unusual decision."""
 
     name = "odd"
 
@@ -312,7 +312,7 @@ def test_excerpts_leave_before_history_does() -> None:
     )
     facts = given(history, values=values, background=background)
     plain = composed(facts)
-    # They may fill the prompt beyond the mark at which history leaves.
+    # They may fill the prompt beyond the mark at which history is removed.
     assert plain.prompt_tokens > 900
     assert [s.seq for s in plain.segments if s.origin == "history"] == list(range(1, 9))
     step = message(10, "word " * 200, role="assistant")

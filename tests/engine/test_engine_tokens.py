@@ -1,4 +1,4 @@
-"""Token counts and the estimate that stands in for a tokenizer."""
+"""Token counts, and the estimate without a tokenizer."""
 
 import base64
 

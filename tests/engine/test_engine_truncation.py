@@ -1,4 +1,4 @@
-"""Cuts: never over the limit, never inside a character, with a marker that tells the truth."""
+"""Cuts: within the limit, at character boundaries, with an accurate marker."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""UI messages and chat messages: read, written, and what is lost or refused on the way."""
+"""UI messages and chat messages: reading, writing, losses and refusals."""
 
 import json
 from typing import Any
@@ -129,7 +129,7 @@ def parts_lists() -> st.SearchStrategy[list[Part]]:
 
 
 def is_sound(parts: list[Part]) -> bool:
-    """Each call has an id of its own, and at most one result, which stands behind it."""
+    """Return True if call ids are unique and each call has at most one result, after it."""
     calls = [part.call_id for part in parts if isinstance(part, ToolCallPart)]
     open_calls: set[str] = set()
     for part in parts:
@@ -219,7 +219,7 @@ def test_a_list_is_read_in_order_with_its_losses() -> None:
 
 @pytest.mark.requirement("S4.1")
 def test_an_id_that_stands_twice_and_a_list_that_is_none_are_refused() -> None:
-    with pytest.raises(MalformedUIMessage, match="stands twice") as refusal:
+    with pytest.raises(MalformedUIMessage, match="occurs twice") as refusal:
         ui_list([ui(), ui()])
     assert refusal.value.code == "duplicate_id"
     with pytest.raises(MalformedUIMessage, match="must be a list"):

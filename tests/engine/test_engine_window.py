@@ -1,4 +1,4 @@
-"""The window's arithmetic at its edges, on views whose tokens are plain numbers."""
+"""Boundary values of the window's arithmetic, on views whose tokens are plain numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def view(
     pinned: int | None = None,
     is_complete: bool = True,
 ) -> HistoryView:
-    """Messages of these tokens, each a turn of its own; the one at the place `pinned` is pinned."""
+    """Messages with these tokens, each a separate turn; the one at index `pinned` is pinned."""
     messages = [
         replace(
             message(place + 1, role="user", turn=f"t{place}", pinned=place == pinned), tokens=count
@@ -112,7 +112,7 @@ def test_a_full_ceiling_of_messages_or_turns_says_nothing_to_a_move_by_tokens() 
 
 
 def test_the_last_messages_stay_if_they_leave_the_window_half_its_room_to_grow() -> None:
-    # Down to 450, or to 675, the middle between both marks, for the last messages' sake.
+    # Down to 450, or to 675, midway between both marks, to keep the last messages.
     for is_complete, before in ((True, 400), (False, 1)):
         seen = view([before, 275, 200, 200], is_complete=is_complete)
         assert _start(seen, keep_last=0) == 2

@@ -1,4 +1,4 @@
-"""Names in every script: what is one, and how a person calls a member by it."""
+"""Names in every script: which words are names, and how a person mentions a member."""
 
 import unicodedata
 
@@ -90,3 +90,14 @@ def test_a_member_is_named_by_the_same_rule(name: str, is_one: bool) -> None:  #
 def test_what_no_name_may_have_becomes_a_space() -> None:
     assert names.made_sound("a\nb\u202ec\x00d") == "a b c d"
     assert names.made_sound("کتاب\u200cها") == "کتاب\u200cها"
+
+
+def test_names_that_differ_in_case_or_form_are_one_name() -> None:
+    for one, other in (
+        ("Cases", " cases"),
+        ("STRASSE", "straße"),
+        ("Jose\u0301", "JOSÉ"),
+        ("Ａ", "a"),
+    ):
+        assert names.folded(one) == names.folded(other)
+    assert names.folded("Cases") != names.folded("Case")

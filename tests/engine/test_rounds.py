@@ -1,4 +1,4 @@
-"""Who of a team speaks next, and what ends a round."""
+"""Who of a team replies next, and when a round ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ ALL, IN_TURN, PERSON = Rules(), Rules(routing="round_robin"), Rules(routing="per
 
 
 def standing(*queue: str, spoke: Sequence[str] = ("max",), **facts: object) -> Standing:
-    """A round in which these spoke and those are still to speak."""
+    """A round with the agents that replied and the agents still to reply."""
     made = Standing(
         queue=queue, speakers=tuple(spoke), hops=len(spoke), tokens=0, seconds=0, passes=0
     )
@@ -45,12 +45,12 @@ def after(
     members: Sequence[Member] = TEAM,
     failed: bool = False,
 ) -> Next:
-    """What follows the reply of the round's last speaker."""
+    """The decision after the reply of the round's last speaker."""
     speaker = state.speakers[-1]
     return after_reply(state, members, rules, speaker=speaker, called=called, failed=failed)
 
 
-# Who begins.
+# First speaker.
 
 
 @pytest.mark.requirement("S3.11")
@@ -101,7 +101,7 @@ def test_a_team_with_one_agent_awake_works(rules: Rules) -> None:
     assert after(standing(), members=team, rules=rules) == Next("", (), "settled")
 
 
-# Whom names mean.
+# Mentioned names.
 
 
 @pytest.mark.requirement("S3.11")
@@ -119,7 +119,7 @@ def test_a_longer_name_is_another_member() -> None:
     assert found(["Max"], members=team, speaker="") == (("max",), ())
 
 
-# Who follows.
+# Next speaker.
 
 
 @pytest.mark.requirement("S3.11")
@@ -159,7 +159,7 @@ def test_round_robin_stops_where_a_reply_gives_the_turn_to_the_person() -> None:
     assert after(standing(), "user", "Critic", rules=IN_TURN) == Next("critic", ())
 
 
-# What ends a round (cases 1, 3, 15).
+# End of a round (cases 1, 3, 15).
 
 
 @pytest.mark.requirement("S3.11")
@@ -246,7 +246,7 @@ def test_after_a_failure_the_others_go_on_or_the_round_ends() -> None:
 
 @dataclass(frozen=True)
 class Game:
-    """A team, its rules and what each reply calls, one after the other."""
+    """A team, its rules, and the mentions of each reply in order."""
 
     members: tuple[Member, ...]
     rules: Rules
@@ -256,7 +256,7 @@ class Game:
 
 @st.composite
 def games(draw: st.DrawFn) -> Game:
-    """Teams of some agents, awake or not, that call each other, themselves and strangers."""
+    """Teams of some agents, active or not, that mention each other, themselves and strangers."""
     members = tuple(
         Member(f"r{n}", f"Agent {n}", draw(st.integers(0, 5)) == 0, draw(st.integers(0, 5)) == 0)
         for n in range(draw(st.integers(1, 5)))

@@ -1,4 +1,4 @@
-"""What one agent of a team is shown: the window, the markers, the duplicate, the addressees."""
+"""The context of one agent of a team: window, markers, duplicate, addressees."""
 
 import logging
 import re

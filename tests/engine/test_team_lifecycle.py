@@ -1,4 +1,4 @@
-"""Clearing a team's chat, and carrying its state elsewhere."""
+"""Clearing a team's chat, and copying its state to another chat."""
 
 import json
 

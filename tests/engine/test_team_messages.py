@@ -1,4 +1,4 @@
-"""Team messages: what is stored, under which id, and what is refused in which words."""
+"""Team messages: stored fields, ids, and error messages."""
 
 import logging
 

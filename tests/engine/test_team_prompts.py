@@ -1,4 +1,4 @@
-"""The prompt of an agent in the form of its program, held by a file per form."""
+"""The prompt of an agent in each prompt format, compared with a file per format."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def full_context() -> AgentContext:
-    """A context with every part, and with texts that imitate the titles of each form."""
+    """A context with every part, and with texts that imitate the titles of each format."""
     state = TeamState()
     state.set_team_task("Build a boat\nthat floats")
     state.add_message(said("What does it cost?", to=("max", "sarah")))

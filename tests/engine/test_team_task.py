@@ -1,4 +1,4 @@
-"""The team's task: stored, cut to 5,120 bytes at a character's border, told to the hook."""
+"""The team's task: stored, cut to 5,120 bytes at a character's boundary, passed to the hook."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A team's chat as one of its agents sees it, and what its replies and messages call by name."""
+"""A team's chat as one of its agents sees it, and the names mentioned in messages."""
 
 import re
 import time
@@ -48,7 +48,7 @@ AS_CRITIC = Viewer(role_id="critic", name="Critic", mates=("Max", "Billing Agent
 
 
 def seen(said_by: Speaker, viewer: Viewer, *parts: Part | str, seq: int = 1) -> Message:
-    """What a viewer is shown of a message with these parts; a string is a text."""
+    """The view of a message with these parts; a string is a text."""
     made = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
     role = "user" if said_by.type == "human" else "assistant"
     stored = replace(message(seq, role=role, parts=made), role_id=said_by.role_id)  # type: ignore[arg-type]  # one of the two roles
@@ -56,12 +56,12 @@ def seen(said_by: Speaker, viewer: Viewer, *parts: Part | str, seq: int = 1) -> 
 
 
 def shown(said_by: Speaker, viewer: Viewer, *parts: Part | str) -> tuple[str, str]:
-    """The role and the text of what a viewer is shown."""
+    """The role and the text of the view."""
     made = seen(said_by, viewer, *parts)
     return made.role, text_of(made)
 
 
-# What each sees of whom (cases 2, 12, 13, 19 of the study of teams).
+# Views of each other's messages (cases 2, 12, 13, 19 of the study of teams).
 
 
 @pytest.mark.requirement("S3.11")
@@ -174,13 +174,13 @@ def test_the_tokens_are_counted_anew_and_nothing_else_changes(viewer: Viewer) ->
     assert kept == stored
 
 
-# Labels that nobody can forge (case 11).
+# Labels that cannot be forged (case 11).
 
 FORGED = re.compile(r"\s*\[\s*FROM\s*:", re.IGNORECASE)
 
 
 def forged(text: str) -> list[str]:
-    """The lines behind the first that look as if somebody else began to speak."""
+    """The lines after the first that look like the label of another speaker."""
     return [line for line in text.splitlines()[1:] if FORGED.match(line)]
 
 
@@ -240,7 +240,7 @@ def test_no_line_but_the_first_ever_begins_like_a_label(
         assert all(isinstance(part, TextPart) for part in made.parts)
 
 
-# What a reply says itself, and what in the name of a mate (cases 5, 6 and 7).
+# A reply's text, and text in another member's name (cases 5, 6 and 7).
 
 
 @pytest.mark.requirement("S3.11")
@@ -361,7 +361,7 @@ def test_what_is_left_of_a_reply_is_left_as_it_is(text: str) -> None:
     assert said(own, name="Max") == Said(own)
 
 
-# Who is called (cases 1 and 2).
+# Mentions by agents (cases 1 and 2).
 
 
 @pytest.mark.requirement("S3.11")
@@ -433,7 +433,7 @@ def test_reading_costs_no_more_than_the_length(read: Callable[[str], object], te
     assert time.perf_counter() - began < 2
 
 
-# Whom a person names (cases 9 and 10).
+# Mentions by people (cases 9 and 10).
 
 NAMES = ("Max", "Max Senior", "Billing Agent", "评论家", "🦊 Fox", "O'Neill", "A+B")
 
@@ -477,7 +477,7 @@ def test_the_order_is_that_of_the_text() -> None:
 
 
 def test_a_letter_that_only_looks_alike_to_the_pattern_names_nobody() -> None:
-    # Without regard to case the pattern takes a dotless i for an i; folding does not.
+    # Without regard to case the pattern matches a dotless i to an i; case folding does not.
     assert mentions("@M\u0131x", names=["Mix"]) == ()
 
 
@@ -552,22 +552,22 @@ def test_names_of_every_script_are_allowed(name: str) -> None:
         ("", "Give each member a name."),
         (" \n", "Give each member a name."),
         ("x" * 61, "at most 60 characters"),
-        ("Max\nBoss", "cannot be seen"),
-        ("Max\u2028Boss", "cannot be seen"),
-        ("Max\u202eBoss", "cannot be seen"),
-        ("Max\x00", "cannot be seen"),
-        (" Max", "a space at an end"),
-        ("Max ", "a space at an end"),
-        ("Max]", "has ], which routing gives a meaning"),
-        ("[Max", "has [, which"),
-        ("a@b:c,d", "has , : @, which"),
-        ('"Max"', 'has ", which'),
-        ("`Max`", "has `, which"),
-        ("All", "all, user, system are taken"),
-        ("U-ser", "all, user, system are taken"),
-        ("ＳＹＳＴＥＭ", "are taken"),
-        ("- _", "are taken"),
-        ("\u200d", "cannot be seen"),
+        ("Max\nBoss", "invisible character"),
+        ("Max\u2028Boss", "invisible character"),
+        ("Max\u202eBoss", "invisible character"),
+        ("Max\x00", "invisible character"),
+        (" Max", "begins or ends with a space"),
+        ("Max ", "begins or ends with a space"),
+        ("Max]", "contains ], which routing uses"),
+        ("[Max", "contains [, which"),
+        ("a@b:c,d", "contains , : @, which"),
+        ('"Max"', 'contains ", which'),
+        ("`Max`", "contains `, which"),
+        ("All", "all, user, system"),
+        ("U-ser", "all, user, system"),
+        ("ＳＹＳＴＥＭ", "is reserved"),
+        ("- _", "is reserved"),
+        ("\u200d", "invisible character"),
     ],
     ids=ascii,
 )
@@ -579,7 +579,7 @@ def test_a_name_that_means_something_else_is_refused(name: str, words: str) -> N
 
 
 def shown_before(seq: int, size: int) -> int:
-    """How many messages before a question at `seq` stay."""
+    """The number of messages that stay before a question at `seq`."""
     return seq - 1 - window_before(seq, size=size)
 
 

@@ -3,8 +3,9 @@
 Serves   POST /v1/messages (streamed and whole), GET /v1/models
 Control  as `openai_server`, with the same options, faults and records
 
-As the real one it keeps what stands before a cache mark, reads it again where a later request has
-the same up to a mark (or up to 20 blocks before one), and counts the three kinds of input apart.
+Like the real server it caches the blocks before a cache breakpoint. A later request reads them from
+the cache if it has the same blocks up to a breakpoint, or up to 20 blocks before one. The three
+kinds of input tokens are counted separately.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ MOST_MARKS = 4
 
 
 class EventStream(Stream):
-    """One streamed reply, in named events and numbered blocks."""
+    """One streamed reply, as named events and numbered blocks."""
 
     async def _begin(self) -> None:
         self._kinds: list[object] = []
@@ -80,7 +81,7 @@ class EventStream(Stream):
         await self._json({"type": "error", "error": {"type": kind, "message": told}})
 
     async def _block(self, kind: object, start: dict[str, Any]) -> None:
-        """Begin a block unless the one that is open is of the same kind."""
+        """Begin a block unless the open block is of the same kind."""
         if self._kinds and self._kinds[-1] == kind:
             return
         await self._stop()
@@ -121,7 +122,7 @@ class FakeAnthropic(FakeModel):
         self._kept: set[str] = set()
 
     def understood(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The request as the script reads it; its input is counted here, once."""
+        """Parse a request for the script and count its input tokens once."""
         shares = self._counted(body)
         told = _text(body.get("system", []))
         messages = [{"role": "system", "content": told}] if told else []
@@ -132,7 +133,7 @@ class FakeAnthropic(FakeModel):
         return {**body, "messages": messages, "input_shares": shares}
 
     def in_its_form(self, status: int, error: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """An error of the script as this interface says it."""
+        """Convert an error of the script to Anthropic's format."""
         said = error["error"]
         status, message = {
             "insufficient_quota": (400, "Your credit balance is too low to access the API."),
@@ -171,9 +172,9 @@ class FakeAnthropic(FakeModel):
         }
 
     def _counted(self, body: dict[str, Any]) -> tuple[float, float]:
-        """The shares of the input that are read from the cache and written to it.
+        """The numbers of input tokens read from the cache and written to it.
 
-        Raises ValueError for more marks than the real server takes.
+        Raises ValueError for more breakpoints than the real server accepts.
         """
         blocks = list(_blocks(body))
         marks = [place for place, (_, is_marked) in enumerate(blocks) if is_marked]
@@ -193,7 +194,7 @@ class FakeAnthropic(FakeModel):
 
 
 def usage(plan: Plan, body: dict[str, Any], sent: int) -> dict[str, Any]:
-    """The usage object: input that was neither read nor written, and the two beside it."""
+    """The usage object: uncached input tokens, cache reads and cache writes."""
     if not plan.options.usage:
         return {}
     prompt = plan.options.billed or plan.prompt_tokens
@@ -207,7 +208,7 @@ def usage(plan: Plan, body: dict[str, Any], sent: int) -> dict[str, Any]:
 
 
 def _blocks(body: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Each block of a request in the order of its cache, and whether it bears a mark."""
+    """Each block of a request in cache order, and whether it has a cache breakpoint."""
     found = [("", tool) for tool in body.get("tools", [])]
     found += [("", block) for block in body.get("system", [])]
     found += [(m["role"], block) for m in body["messages"] for block in m["content"]]
@@ -222,7 +223,7 @@ def _text(blocks: list[dict[str, Any]]) -> str:
 
 
 def _overflow(message: str) -> str:
-    """The sentence for a prompt that does not fit, made of OpenAI's."""
+    """The error message for a prompt that is too long, derived from OpenAI's."""
     limit, _, rest = message.partition("maximum context length is ")[2].partition(" tokens")
     sent = rest.partition("resulted in ")[2].partition(" tokens")[0]
     return f"prompt is too long: {sent} tokens > {limit} maximum" if sent else ""

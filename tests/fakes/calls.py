@@ -1,4 +1,4 @@
-"""Short ways to call a provider in a test and look at what came."""
+"""Helpers that call a provider in a test and inspect the events."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from chats.providers.openai import OpenAIProvider
 from contextpolicy.engine.messages import WireMessage
 from tests.fakes.fake_server import FakeServer
 
-# For calls that are to run into a timeout, and for those that are not, even on a busy machine.
+# The first is for calls that must time out, the second for calls that must not.
 QUICK = Timeouts(connect=1.0, first_token=0.5, gap=0.5, total=5.0)
 ROOMY = Timeouts(connect=5.0, first_token=20.0, gap=20.0, total=40.0)
 
@@ -36,7 +36,7 @@ def asked(question: str, **changes: Any) -> ProviderRequest:
 def adapter_to(
     server: FakeServer, *, timeouts: Timeouts = ROOMY, api_key: str = "sk-canary-0123456789"
 ) -> OpenAIProvider | AnthropicProvider:
-    """The adapter for a fake server, which it may reach."""
+    """An adapter that is allowed to reach a fake server."""
     return ADAPTERS[server.kind](
         base_url=server.base_url,
         api_key=api_key,
@@ -48,7 +48,7 @@ def adapter_to(
 async def collect(
     provider: Provider, request: ProviderRequest, into: list[ProviderEvent] | None = None
 ) -> list[ProviderEvent]:
-    """All events of a call; pass `into` to keep those that came before an error."""
+    """All events of a call. Pass `into` to keep the events that came before an error."""
     events: list[ProviderEvent] = [] if into is None else into
     async for event in provider.stream(request):
         events.append(event)
@@ -58,7 +58,7 @@ async def collect(
 def call(
     provider: Provider, request: ProviderRequest, into: list[ProviderEvent] | None = None
 ) -> list[ProviderEvent]:
-    """`collect` in a loop of its own; the provider is closed after it."""
+    """Run `collect` in a new event loop and close the provider afterwards."""
 
     async def run() -> list[ProviderEvent]:
         try:

@@ -1,4 +1,4 @@
-"""A model that makes vectors of texts by what a few words mean, and does what a test wants."""
+"""A fake embedding model: vectors depend on a few known words, and faults can be scripted."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ MEANINGS = (
 
 
 class FakeEmbedder:
-    """`refuses` texts over so many characters, raises `fault`, and waits so many seconds."""
+    """Refuse texts longer than `refuses` characters, raise `fault`, and wait `wait` seconds."""
 
     def __init__(self, *, size: int = 16, shift: int = 0) -> None:
         self.size = size
@@ -40,7 +40,7 @@ class FakeEmbedder:
         return [self.of(text) for text in texts]
 
     def of(self, text: str) -> Vector:
-        """What a text means, and a little of its own."""
+        """The embedding of a text: its known words plus a small part that is unique to the text."""
         words = {word.strip(".,?!:").casefold() for word in text.split()}
         vector = [0.0] * self.size
         for place, meaning in enumerate(MEANINGS):

@@ -1,4 +1,4 @@
-"""Starts the fake model server as a process of its own, and talks to it from tests."""
+"""Starts the fake model server as a separate process and controls it from tests."""
 
 import json
 import subprocess
@@ -51,12 +51,12 @@ class FakeServer:
 
     @property
     def host(self) -> str:
-        """`host:port`, as ALLOWED_PRIVATE_PROVIDERS wants it."""
+        """`host:port`, in the format of ALLOWED_PRIVATE_PROVIDERS."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def base_url(self) -> str:
-        """The address for a provider account."""
+        """The base URL for a provider account."""
         return f"http://{self.host}/v1" if self.kind == "openai" else f"http://{self.host}"
 
     def configure(self, **settings: Any) -> dict[str, Any]:
@@ -65,12 +65,12 @@ class FakeServer:
         return answer
 
     def requests(self, *, since: int = 0) -> list[dict[str, Any]]:
-        """What was sent to the model, oldest first."""
+        """The requests that the model received, oldest first."""
         answer: list[dict[str, Any]] = self._ask("GET", f"/_requests?since={since}")
         return answer
 
     def forget_requests(self) -> None:
-        """Clear the record."""
+        """Clear the recorded requests."""
         self._ask("DELETE", "/_requests")
 
     def stats(self) -> dict[str, int]:
@@ -79,7 +79,10 @@ class FakeServer:
         return answer
 
     def wait_for_outcome(self, outcome: str, *, timeout: float = 2.0) -> dict[str, Any]:
-        """The newest request once it has ended so. Raises TimeoutError after `timeout` seconds."""
+        """The newest request that ended with this outcome.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         until = time.monotonic() + timeout
         while time.monotonic() < until:
             records = self.requests()

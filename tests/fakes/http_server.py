@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a fake server: requests in, whole or chunked answers out."""
+"""A minimal HTTP/1.1 server for fakes: parses requests, sends whole or chunked responses."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class HttpRequest:
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request of a connection, None when the client closed it."""
+    """The next request of a connection, or None if the client closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -42,7 +42,7 @@ async def send_json(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """A whole answer."""
+    """Send a complete JSON response."""
     body = json.dumps(answer).encode()
     fields = {
         "content-type": "application/json",
@@ -54,7 +54,7 @@ async def send_json(
 
 
 async def begin_stream(writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
-    """The head of an event stream in chunks."""
+    """Send the headers of a chunked event stream."""
     fields = {
         "content-type": "text/event-stream; charset=utf-8",
         "transfer-encoding": "chunked",
@@ -65,19 +65,19 @@ async def begin_stream(writer: asyncio.StreamWriter, headers: Mapping[str, str])
 
 
 async def send_chunk(writer: asyncio.StreamWriter, data: bytes, *, writes: int = 1) -> None:
-    """One chunk, in one TCP write or torn into several."""
+    """Send one chunk, in one TCP write or split into several."""
     framed = b"%x\r\n%b\r\n" % (len(data), data)
     size = -(-len(framed) // writes)
     for start in range(0, len(framed), size):
         writer.write(framed[start : start + size])
         await writer.drain()
         if writes > 1:
-            # Long enough for the kernel to send it alone.
+            # Long enough for the kernel to send each part separately.
             await asyncio.sleep(0.002)
 
 
 async def end_stream(writer: asyncio.StreamWriter) -> None:
-    """The empty chunk that ends a stream."""
+    """Send the empty chunk that ends a stream."""
     writer.write(b"0\r\n\r\n")
     await writer.drain()
 
@@ -86,7 +86,7 @@ async def end_stream(writer: asyncio.StreamWriter) -> None:
 async def stub_server(
     answer: Callable[[asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[int]:
-    """A server in this loop that answers each connection's first request by hand; its port."""
+    """Start a server that answers the first request of each connection by hand; return its port."""
 
     running: set[asyncio.Task[None]] = set()
 

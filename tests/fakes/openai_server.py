@@ -58,7 +58,7 @@ class FakeModel:
         self.records: list[dict[str, Any]] = []
         self.stats: Counter[str] = Counter()
         self._seq = 0
-        # The prompt in the cache, and the right to read one.
+        # The prompt in the cache, and a lock so that one prompt is read at a time.
         self._known: list[dict[str, Any]] = []
         self._slot = asyncio.Lock()
 
@@ -76,7 +76,7 @@ class FakeModel:
     async def _answer(
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the connection can be used again."""
+        """Answer a request. Return True if the connection can be used again."""
         if (request.method, request.path) == ("POST", self.path):
             return await self._watched_chat(request, reader, writer)
         if (request.method, request.path) == ("POST", "/v1/embeddings"):
@@ -108,12 +108,12 @@ class FakeModel:
     async def _watched_chat(
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Answer while watching for the client to leave."""
+        """Answer a request and detect that the client disconnects."""
         record = self._record(request)
         self.stats["running"] += 1
         self.stats["most_running"] = max(self.stats["most_running"], self.stats["running"])
         chat = asyncio.create_task(self._chat(record, writer))
-        # A client that waits for its answer sends nothing, so any end of reading means it left.
+        # A client that waits for its answer sends nothing, so the end of the input means it left.
         leaving = asyncio.create_task(reader.read(1))
         await asyncio.wait({chat, leaving}, return_when=asyncio.FIRST_COMPLETED)
         unfinished = chat if leaving.done() and not chat.done() else leaving
@@ -169,11 +169,11 @@ class FakeModel:
             await send_json(writer, self.whole(plan, record, body))
 
     def understood(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A request in the form that the script reads."""
+        """Parse a request for the script."""
         return body
 
     def in_its_form(self, status: int, error: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """An error as this kind of server says it."""
+        """Convert an error of the script to OpenAI's format."""
         return status, error
 
     def whole(self, plan: Plan, record: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class FakeModel:
         await send_json(writer, _embedded(body))
 
     async def _read(self, record: dict[str, Any], *, ms: float) -> None:
-        """Take the time that reading a prompt takes, and keep it in the cache."""
+        """Wait as long as reading the prompt takes, and put the prompt into the cache."""
         messages = record["body"]["messages"]
         record["unread"] = self.script.unread(messages, known=self._known)
         await asyncio.sleep(record["unread"] * ms / 1000)
@@ -268,7 +268,7 @@ async def _serve(port: int, counter: str, model_type: type[FakeModel]) -> None:
 
 
 def main(model_type: type[FakeModel] = FakeModel) -> None:
-    """Serve until interrupted; the first line of output is the port."""
+    """Serve until interrupted. The first line of output is the port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--counter", choices=COUNTERS, default="chars4")

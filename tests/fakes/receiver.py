@@ -1,4 +1,4 @@
-"""A server that is told: it keeps what came and answers as a test says."""
+"""A webhook receiver that records requests and answers with scripted statuses."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Receiver:
-    """What came: headers in lower case, and bodies. `statuses` are used up, then it is 200."""
+    """The received requests: headers in lower case, and bodies. After `statuses` it answers 200."""
 
     port: int = 0
     statuses: list[int] = field(default_factory=list)
@@ -20,12 +20,12 @@ class Receiver:
 
     @property
     def host(self) -> str:
-        """As settings write it."""
+        """The host in the format of the settings."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        """Where it is told."""
+        """The URL that receives webhooks."""
         return f"http://{self.host}/told?key=a%20b"
 
 
@@ -48,7 +48,7 @@ def receiving() -> Iterator[Receiver]:
             self.end_headers()
 
         def log_message(self, *_args: Any) -> None:
-            """Say nothing."""
+            """Suppress the access log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Recordings of a provider's interface, served again: each request gets its response."""
+"""Replays recorded responses of a provider, one for each request."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the fake model says: the deltas of a reply and the bodies of its errors."""
+"""The replies of the fake model: its deltas, and the bodies of its errors."""
 
 import json
 import re
@@ -43,7 +43,7 @@ _STATUS_FAULTS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
-    """The status and body of the error a request is answered with, None for a reply."""
+    """The status and body of the error for a request, or None for a normal reply."""
     options, sent = plan.options, plan.prompt_tokens
     if options.reject and options.reject in body:
         other = "max_completion_tokens" if options.reject == "max_tokens" else "nothing"
@@ -75,10 +75,10 @@ def overflow_error(limit: int, sent: int) -> dict[str, Any]:
 
 
 def deltas(plan: Plan, body: dict[str, Any]) -> Iterator[Delta]:
-    """The deltas of a reply; a numbered token is stamped when it is asked for.
+    """The deltas of a reply. A numbered token has a timestamp of when it was requested.
 
-    Token i reads ` i@t;` with t in microseconds of the monotonic clock, so that loss, doubling and
-    mixing show in the text.
+    Token i reads ` i@t;` with t in microseconds of the monotonic clock. Lost, doubled and mixed
+    tokens are visible in the text.
     """
     for n in range(plan.options.reasoning):
         yield {"reasoning_content": f" thought {n}"}
@@ -107,7 +107,7 @@ def finish_of(plan: Plan, body: dict[str, Any], sent: int) -> str:
 
 
 def output_limit(body: dict[str, Any]) -> int | None:
-    """The most tokens the client wants, under either of its names."""
+    """The client's limit of output tokens, under either of its names."""
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     return limit if isinstance(limit, int) else None
 
@@ -125,7 +125,7 @@ def _scripted(plan: Plan) -> Iterator[Delta]:
 def _call_deltas(index: int, call: dict[str, Any]) -> Iterator[Delta]:
     """One tool call: its head, then its arguments in three pieces.
 
-    `id` and `index` can be scripted, also as None: then they are left out, as some servers do.
+    `id` and `index` can be scripted. If they are None they are left out, as some servers do.
     """
     arguments = call.get("arguments", {})
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -166,6 +166,6 @@ def usage_of(plan: Plan, sent: int) -> dict[str, Any]:
 
 
 def has_usage(body: dict[str, Any], options: Options) -> bool:
-    """Whether this stream ends with its usage."""
+    """Return True if this stream ends with its usage."""
     wants = (body.get("stream_options") or {}).get("include_usage")
     return bool(wants and options.usage)

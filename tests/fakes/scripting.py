@@ -1,4 +1,4 @@
-"""What the fake model server is told to do: options, a queue of faults, a queue of replies."""
+"""The script of the fake model server: options, queued faults and queued replies."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ Counter = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How one request is answered. Times in milliseconds; `after` counts deltas.
+    """How one request is answered. Times are in milliseconds; `after` counts deltas.
 
-    `reply` is a text with underscores for spaces, `echo` for what was received, or a `summary` of
-    it (see `summaries`). `reject` names a parameter that this server does not
-    know. `split` is the number of TCP writes per event. `billed` is what the usage says of the
-    prompt, where it is not the truth. `read_ms` is the time to read a token of the prompt that is
-    not in the cache, which holds the newest prompt: then one request is served at a time.
+    `reply` is a text with underscores for spaces, `echo` for the received text, or a `summary` of
+    it (see `summaries`). `reject` names a parameter that the server refuses as unknown. `split` is
+    the number of TCP writes per event. `billed` overrides the prompt tokens in the usage. `read_ms`
+    is the time to read a prompt token that is not cached. The cache holds the newest prompt, so
+    `read_ms` serves one request at a time.
     """
 
     tokens: int = 20
@@ -37,7 +37,10 @@ class Options:
     context_limit: int = 0
 
     def changed(self, given: dict[str, Any]) -> "Options":
-        """These options with the given ones, which may come as text; others are not looked at."""
+        """A copy of these options with the given ones, which may be strings.
+
+        Unknown names are ignored.
+        """
         names = {f.name for f in fields(self)}
         return replace(
             self, **{k: type(getattr(self, k))(v) for k, v in given.items() if k in names}
@@ -46,7 +49,7 @@ class Options:
 
 @dataclass(slots=True)
 class ScriptedReply:
-    """A reply said once, to the first request whose last user message holds `match`."""
+    """A reply that is sent once, to the first request whose last user message contains `match`."""
 
     text: str = ""
     reasoning: str = ""
@@ -59,7 +62,7 @@ class ScriptedReply:
 
 @dataclass(slots=True)
 class QueuedFault:
-    """Options for the next `times` requests that match; `match` as above, `model` by its start."""
+    """Options for the next `times` requests that match. `model` is a prefix of the model's name."""
 
     options: dict[str, Any]
     times: int = 1
@@ -69,7 +72,7 @@ class QueuedFault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One request's options, its scripted reply if there is one, and its size."""
+    """The options of one request, its scripted reply if any, and its size."""
 
     options: Options
     reply: ScriptedReply | None
@@ -77,7 +80,7 @@ class Plan:
 
 
 class Script:
-    """The server's settings, and what is left of its queues."""
+    """The server's settings and the remaining entries of its queues."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -98,11 +101,11 @@ class Script:
             self.faults = [_queued(entry) for entry in settings["faults"]]
 
     def listed(self) -> list[dict[str, Any]]:
-        """The list of models; an entry is a name, or an object that says more."""
+        """The list of models. An entry is a name, or an object with more fields."""
         return [entry if isinstance(entry, dict) else {"id": entry} for entry in self.models]
 
     def settings(self) -> dict[str, Any]:
-        """What `configure` has set and what is left of the queues."""
+        """The settings made by `configure` and the remaining entries of the queues."""
         return {
             **asdict(self.options),
             "models": self.models,
@@ -114,7 +117,7 @@ class Script:
     def plan(self, body: dict[str, Any]) -> Plan:
         """How to answer a request: settings, then queues, then model name, then the message.
 
-        Taking a queued fault or reply uses it up.
+        A queued fault or reply is used once.
         """
         model, _, suffix = str(body.get("model", "")).partition("+")
         messages = body.get("messages", [])
@@ -128,7 +131,7 @@ class Script:
         return Plan(self.options.changed(given), reply, self._tokens(messages))
 
     def unread(self, messages: list[dict[str, Any]], *, known: list[dict[str, Any]]) -> int:
-        """How many tokens come after what a prompt has in common with one that was read."""
+        """The number of prompt tokens after the prefix shared with the cached prompt."""
         pairs = zip(messages, known, strict=False)
         same = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
         start = min(len(messages), len(known)) if same is None else same
@@ -142,14 +145,14 @@ class Script:
 
 
 def _calls(message: dict[str, Any]) -> Iterator[str]:
-    """The name and the arguments of each tool call, as they take room in a prompt."""
+    """The name and arguments of each tool call, as counted in the prompt."""
     for call in message.get("tool_calls") or ():
         yield call["function"]["name"]
         yield call["function"]["arguments"]
 
 
 def text_of(content: object) -> str:
-    """A message's content as text, whether a string or a list of parts."""
+    """A message's content as text, whether it is a string or a list of parts."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content if isinstance(content, str) else ""

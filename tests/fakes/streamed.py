@@ -1,4 +1,4 @@
-"""The fake model's streamed reply, with the faults that befall a stream."""
+"""The fake model's streamed reply, and the faults of a stream."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ BIG_LINE = 1_100_000
 
 
 class Interrupted(Exception):
-    """A fault ended the answer; the connection is closed."""
+    """A fault ended the answer and closed the connection."""
 
 
 class Stream:
-    """One streamed reply on its way out."""
+    """One streamed reply."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Stream:
         self._record["outcome"] = "done"
 
     async def _begin(self) -> None:
-        """What comes before the first delta."""
+        """Send the events before the first delta."""
         await self._event({"choices": [_choice({"role": "assistant", "content": ""})]})
 
     async def _say(self, delta: dict[str, Any]) -> None:
-        """One delta."""
+        """Send one delta."""
         await self._event({"choices": [_choice(delta)]})
 
     async def _end(self, sent: int) -> None:
-        """What comes after `sent` deltas."""
+        """Send the events after `sent` deltas."""
         if self._options.fault != "nofinish":
             finish = finish_of(self._plan, self._body, sent)
             await self._event({"choices": [_choice({}, finish)]})
@@ -80,11 +80,11 @@ class Stream:
             await self._line("[DONE]")
 
     async def _complain(self, error: dict[str, Any]) -> None:
-        """An error in the middle of the stream."""
+        """Send an error in the middle of the stream."""
         await self._event({"error": error})
 
     async def _fail(self) -> None:
-        """Do what the fault asks for at this place of the reply. Raises Interrupted."""
+        """Apply the scripted fault at this point of the reply. Raises Interrupted."""
         fault = self._options.fault
         if fault == "malformed":
             await self._line('{"id":"broken","choices":[{"delta":{"conte')
@@ -109,7 +109,7 @@ class Stream:
 
     async def _json(self, chunk: dict[str, Any]) -> None:
         indent = 1 if self._options.fault == "multiline" else None
-        # Characters stay unescaped, so that a split can fall into the middle of one.
+        # Characters are not escaped, so that a split can fall into the middle of one.
         await self._line(json.dumps(chunk, ensure_ascii=False, indent=indent))
 
     async def _line(self, data: str) -> None:

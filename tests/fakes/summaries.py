@@ -1,8 +1,8 @@
-"""What the fake model writes when it is asked for a summary: a good one, or one of the bad kinds.
+"""The summaries of the fake model: a good one, and several bad ones.
 
 `reply=summary` copies the beginning of each message of the transcript as a bullet with its number.
-The bad kinds are `summary_short` (one section only), `summary_echo` (the transcript itself),
-`summary_french` and `summary_link` (an address that nobody gave).
+The bad ones are `summary_short` (one section only), `summary_echo` (the transcript itself),
+`summary_french` and `summary_link` (an address that is not in the transcript).
 """
 
 import re
@@ -25,7 +25,7 @@ def summary_of(kind: str, body: dict[str, Any]) -> str:
         return texts[-1] if texts else ""
     bullets = [*BULLET.findall(asked), *(said(*found) for found in MESSAGE.findall(asked))]
     limit = MOST.search(asked)
-    # Four characters a token is usual; two leave room for every script.
+    # Four characters a token is usual; two is safe for every script.
     room = min(2 * int(limit[1]) if limit else 2_000, len(asked) // 3)
     while bullets and sum(map(len, bullets)) > room:
         bullets = bullets[1:]

@@ -1,4 +1,4 @@
-"""Workers with a failpoint, to be killed at a place in the code and not at a time."""
+"""Workers with a failpoint: they are killed at a place in the code instead of at a time."""
 
 import time
 
@@ -7,7 +7,7 @@ from tests.faults.programs import Program, until
 
 
 class Armed:
-    """Workers that die at a place in the code when they are armed, and live otherwise."""
+    """Workers that die at a place in the code while they are armed."""
 
     def __init__(self, tree: Tree, failpoint: str) -> None:
         self.tree = tree
@@ -19,26 +19,26 @@ class Armed:
             tree.wait_for_worker(worker)
 
     def worker(self) -> Program:
-        """One more of these workers."""
+        """Start another of these workers."""
         return self.tree.worker(wait=False, PALIMPSEST_FAILPOINT=self.failpoint)
 
     def arm(self) -> None:
-        """From now on the worker dies that comes to the place first; the others live."""
+        """Arm the failpoint: the first worker that reaches it dies, the others continue."""
         self.marker.unlink()
 
     def wait_for_kill(self) -> None:
-        """Until one died; another one is started in its place."""
+        """Wait until a worker died, then start a replacement."""
         until(self.marker.exists, what="the kill")
         until(lambda: len(self.tree.running("worker")) < 2, what="the end of the killed worker")
         self.worker()
 
     def post(self, text: str) -> str:
-        """Have the worker die that comes to the place with this message's turn; the turn's id."""
+        """Post a message, kill the worker that reaches the failpoint, and return the turn's id."""
         self.arm()
         turn = self.tree.post(text)
         self.wait_for_kill()
         return turn
 
     def disarm(self) -> None:
-        """Leave plain workers to the next test."""
+        """Replace these workers with plain ones for the next test."""
         self.tree.clear("worker")

@@ -1,4 +1,4 @@
-"""A program that uses the REST API of a tree over its socket, and reads event streams by hand."""
+"""A REST API client over a tree's socket; it parses event streams by hand."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Event:
     name: str
     id: str
     data: dict[str, Any]
-    # In how many milliseconds a client that was cut off comes back.
+    # Milliseconds until a disconnected client reconnects.
     retry: str = ""
 
 
@@ -41,13 +41,13 @@ class Client:
         self.http.close()
 
     def new_chat(self) -> str:
-        """A new chat's id."""
+        """Create a chat and return its id."""
         answer = self.http.post("/chats", json={})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
     def post(self, chat: str, text: str, *, key: str = "") -> httpx2.Response:
-        """Send a message; what is accepted is remembered for the promises."""
+        """Send a message; accepted messages are recorded for the promises."""
         headers = {"Idempotency-Key": key} if key else {}
         answer = self.http.post(f"/chats/{chat}/messages", json={"text": text}, headers=headers)
         if answer.status_code == 202:
@@ -55,7 +55,7 @@ class Client:
         return answer
 
     def send(self, chat: str, text: str, *, key: str = "") -> str:
-        """Send a message that must be accepted; its turn's id."""
+        """Send a message that must be accepted; return its turn's id."""
         answer = self.post(chat, text, key=key)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["turn"]["id"])
@@ -68,12 +68,12 @@ class Client:
         return found
 
     def stop(self, chat: str, turn: str) -> httpx2.Response:
-        """Press Stop."""
+        """Stop a turn, as the Stop button does."""
         return self.http.post(f"/chats/{chat}/turns/{turn}/stop")
 
     @contextmanager
     def events(self, chat: str, turn: str, *, after: str = "") -> Iterator[Iterator[Event]]:
-        """A turn's event stream from the place `after` on; leaving drops the connection."""
+        """A turn's event stream after position `after`. Leaving the block drops the connection."""
         headers = {"Last-Event-ID": after} if after else {}
         path = f"/chats/{chat}/turns/{turn}/events"
         with self.http.stream("GET", path, headers=headers) as answer:
@@ -82,7 +82,7 @@ class Client:
 
 
 def parsed(lines: Iterator[str]) -> Iterator[Event]:
-    """The events in the lines of a stream; comments are left out."""
+    """The events in the lines of a stream, without comments."""
     fields: dict[str, str] = {}
     for line in lines:
         if line.startswith(":"):
@@ -103,7 +103,7 @@ def parsed(lines: Iterator[str]) -> Iterator[Event]:
 
 
 class Screen:
-    """What a client shows: it believes snapshots, deltas at their place, and nothing else."""
+    """The text that a client shows. It accepts snapshots, and deltas at the expected position."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -112,7 +112,10 @@ class Screen:
         self.restarted = 0
 
     def show(self, event: Event) -> None:
-        """One event. Fails on a hole, on a repetition, and on text that is silently taken back."""
+        """Apply one event.
+
+        Fails on a gap, on a repetition, and on text that is removed silently.
+        """
         if event.id:
             self.place = event.id
         match event.name:
@@ -129,6 +132,6 @@ class Screen:
                 self.status = event.data["status"]
 
     def show_all(self, events: Iterator[Event]) -> None:
-        """Everything until the stream ends."""
+        """Apply all events until the stream ends."""
         for event in events:
             self.show(event)

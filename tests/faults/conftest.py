@@ -1,7 +1,7 @@
-"""The trees of the fault tests: one per database, repaired before each test, proven after it.
+"""The trees of the fault tests, one per database, each repaired before and checked after a test.
 
-A row that both databases have is run on one of them, half of the rows on each; `make faults` runs
-all of them on both.
+A row that both databases have runs on one of them, half of the rows on each. `make faults` runs all
+rows on both.
 """
 
 import shutil
@@ -26,7 +26,7 @@ DATABASES = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here starts processes, one after the other; some rows are one database's own."""
+    """Mark all tests as serial, and select the database of each row."""
     is_left_out = is_for_another_database if EVERY_ROW else is_left_to_another_database
     items[:] = [item for item in items if not is_left_out(item)]
     for item in items:
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_for_another_database(item: pytest.Item) -> bool:
-    """Whether the test asks for one database by its fixture and was given the other one's tree."""
+    """Return True if the test's fixture names one database and it got the other one's tree."""
     if HERE not in item.path.parents or not isinstance(item, pytest.Function):
         return False
     asked = {"sqlite", "postgres"} & set(item.fixturenames)
@@ -44,7 +44,7 @@ def is_for_another_database(item: pytest.Item) -> bool:
 
 
 def is_left_to_another_database(item: pytest.Item) -> bool:
-    """Whether the test asks for the other database, or is run there of the two."""
+    """Return True if the test's fixture names the other database, or the row is assigned to it."""
     if HERE not in item.path.parents or not isinstance(item, pytest.Function):
         return False
     callspec = getattr(item, "callspec", None)
@@ -56,7 +56,7 @@ def is_left_to_another_database(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real: nothing is caught on its way to it."""
+    """Replace the fixture that records tasks: the broker is real in these tests."""
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +88,7 @@ def planted(request: pytest.FixtureRequest, fake: FakeServer) -> Iterator[Tree]:
 
 @pytest.fixture
 def long_lease(planted: Tree) -> Iterator[None]:
-    """Where calls are counted: a lease that a busy machine lets run out would add to them."""
+    """Use a long lease in tests that count calls, because an expired lease would add calls."""
     planted.lease = "20"
     yield
     planted.lease = SHORT_LEASE
@@ -96,10 +96,10 @@ def long_lease(planted: Tree) -> Iterator[None]:
 
 @pytest.fixture
 def tree(planted: Tree) -> Iterator[Tree]:
-    """The tree in its usual state; after the test every promise must have been kept."""
+    """The tree in its usual state. After the test every promise must be fulfilled."""
     planted.settle()
     planted.fake.forget_requests()
-    # What a test that failed had told the model server is no part of the next one.
+    # Remove the settings of the model server that a failed test left.
     planted.fake.configure(faults=[], replies=[])
     yield planted
     planted.settle()
@@ -108,7 +108,7 @@ def tree(planted: Tree) -> Iterator[Tree]:
 
 @pytest.fixture
 def web(tree: Tree) -> Iterator[Program]:
-    """A web process of the tree; the test may end it and start others."""
+    """A web process of the tree. The test may end it and start others."""
     tree.clear("web")
     yield tree.web()
     tree.clear("web")
@@ -116,7 +116,7 @@ def web(tree: Tree) -> Iterator[Program]:
 
 @pytest.fixture
 def alice(tree: Tree, web: Program) -> Iterator[Client]:
-    """A program with Alice's key."""
+    """An API client with Alice's key."""
     with Client(tree) as client:
         yield client
 
@@ -125,7 +125,7 @@ def alice(tree: Tree, web: Program) -> Iterator[Client]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failure comes what the tree's processes said, as long as their files are there."""
+    """Add the output of the tree's processes to the report of a failed test."""
     report = yield
     tree = getattr(item, "funcargs", {}).get("tree")
     if report.failed and isinstance(tree, Tree) and tree.folder.exists():

@@ -1,16 +1,16 @@
-"""`python -m tests.faults.crashes`: processes killed at statement borders of compaction.
+"""`python -m tests.faults.crashes`: kill processes at statement boundaries of compaction.
 
-A border lies before each SQL statement and on both sides of each commit. A child of this program
-does something to a chat and is killed (SIGKILL) at one border; then the chat must hold what it held
-before and every law (`laws`), and the next trigger and the next turn must work.
+A boundary is before each SQL statement and on both sides of each commit. A child process runs an
+operation on a chat and is killed (SIGKILL) at one boundary. The chat must then have its earlier
+content and satisfy every invariant (`laws`). The next trigger and the next turn must work.
 
-    --every N      the matrix: the first border and every Nth after it, each in a chat of its own
-    --kills N      chaos: N kills at random borders of random deeds, over --chats chats, of
-                   programs' requests to the gateway, and of the replies of teams
-    --workers N    N processes at the same time, --steps random deeds each, over --chats chats
-    --naive NAME   break the product first (see `naive`), to see that this program notices
+--every N      matrix: the first boundary and every Nth after it, each in a new chat
+    --kills N      chaos: N kills at random boundaries of random operations, over --chats chats,
+                   of gateway requests, and of the replies of teams
+    --workers N    N concurrent processes, --steps random operations each, over --chats chats
+    --naive NAME   break the product first (see `naive`) to check that this program notices
 
-Ends with a code other than 0 at the first violation. Data lies in a folder that goes with the
+Exits with a code other than 0 at the first violation. Data is in a folder that is removed with the
 process, or in the database PALIMPSEST_TEST_DATABASE_URL, which must be empty.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import tests.environment  # noqa: F401  # the data's place, before the settings are read
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-# Alice says something in many chats before anybody answers.
+# Alice writes messages in many chats before any reply is made.
 os.environ["TURNS_PER_USER"] = "1000"
 
 import django  # needs the environment
@@ -67,45 +67,45 @@ from tests.faults.round_play import RULES  # noqa: E402  # as above
 from tests.faults.round_scene import Scene  # noqa: E402  # as above
 from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402  # as above
 
-# More than any deed has; a border beyond the end of a deed kills nobody.
+# More than any operation has; a boundary after its end kills no process.
 BORDERS = 120
 PROGRAMS, TEAMS = 4, 4
 
 
 class Border:
-    """Counts the borders that this process crosses, and dies at one."""
+    """Counts the boundaries that this process crosses, and kills it at one."""
 
     def __init__(self, at: int) -> None:
         self.at = at
         self.crossed = 0
-        # There is no public place to stand at.
+        # Django has no public hook for this.
         self.commit = connection._commit  # type: ignore[attr-defined]
 
     def __call__(
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
     ) -> Any:
-        """Before a statement."""
+        """Cross the boundary before a statement."""
         self.cross()
         return execute(sql, params, many, context)
 
     def committing(self) -> None:
-        """Before and after a commit."""
+        """Cross the boundaries before and after a commit."""
         self.cross()
         self.commit()
         self.cross()
 
     def cross(self) -> None:
-        """Go over the next border, or die there."""
+        """Cross the next boundary, or die there."""
         self.crossed += 1
         if self.crossed == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fork(deed: Deed) -> int:
-    """Begin a process of its own; it ends with 1 when the deed fails. Returns its id."""
+    """Run an operation in a child process and return its id. It exits with 1 on failure."""
     for opened in connections.all():
         opened.close()
-        # Sockets of a pool would be shared with the child.
+        # A connection pool would share its sockets with the child.
         getattr(opened, "close_pool", bool)()
     child = os.fork()
     if child:
@@ -121,9 +121,9 @@ def fork(deed: Deed) -> int:
 
 
 def in_child(deed: Deed, *, at: int = 0) -> bool:
-    """Do it in a process of its own; True when that was killed at its border.
+    """Run an operation in a child process; return True if it was killed at its boundary.
 
-    A refusal with a code is a right answer; any other failure is a violation.
+    A refusal with a code is a valid result; any other failure is a violation.
     """
 
     def under_borders() -> None:
@@ -141,7 +141,7 @@ def in_child(deed: Deed, *, at: int = 0) -> bool:
 
 
 def assert_whole(chat: Chat, *, said: dict[str, str], known: set[Any]) -> None:
-    """No message lost, doubled or changed; every law of compaction; an unbroken ledger."""
+    """Check that no message is lost, doubled or changed, all invariants, and the ledger."""
     if not said.items() <= originals(chat).items():
         raise Violation("the originals changed")
     assert_laws(chat, known=known)
@@ -150,7 +150,7 @@ def assert_whole(chat: Chat, *, said: dict[str, str], known: set[Any]) -> None:
 
 
 def matrix(owner: User, *, every: int) -> Counter[str]:
-    """Kill at one border after the other until the deed ends before it; what came of it."""
+    """Kill at each boundary in turn until the operation completes; return the counts."""
     seen: Counter[str] = Counter()
     for at in range(1, BORDERS * 10, every):
         chat, known = new_chat(owner), set[Any]()
@@ -176,9 +176,9 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
 
 
 def chaos(owner: User, *, kills: int, chats: int, dice: random.Random) -> Counter[tuple[str, str]]:
-    """Kill random deeds at random borders; how many of each were killed or ended before.
+    """Kill random operations at random boundaries; return the kills and completions of each.
 
-    Deeds in chats, requests of programs behind the gateway, and rounds of teams take turns.
+    Operations in chats, gateway requests and rounds of teams alternate.
     """
     kinds = (town.BY_MODEL, town.PLAIN, town.NARROW)
     places = [new_chat(owner, kind=kinds[n % len(kinds)]) for n in range(chats)]
@@ -206,7 +206,7 @@ def chaos(owner: User, *, kills: int, chats: int, dice: random.Random) -> Counte
 
 
 def end_round(scene: Scene) -> None:
-    """Work until nobody of a team is left to speak."""
+    """Work until no team member has a pending reply."""
     while scene.unfinished():
         scene.work()
         scene.look(certain=True)
@@ -220,7 +220,7 @@ def kill_deed(
     dice: random.Random,
     seen: Counter[tuple[str, str]],
 ) -> bool:
-    """Kill a deed in a chat at a random border; then look at every law, and go on in the chat."""
+    """Kill an operation at a random boundary, check every invariant, then continue the chat."""
     said = originals(chat)
     name, deed = town.pick(town.deeds(chat, dice), dice)
     short = name not in {"compact", "say"}
@@ -239,7 +239,7 @@ def kill_deed(
 def kill_request(
     place: ProgramPlace, *, dice: random.Random, seen: Counter[tuple[str, str]]
 ) -> bool:
-    """Kill a program's request at a random border, then have it sent again under its key."""
+    """Kill a gateway request at a random boundary, then repeat it with its idempotency key."""
     body, leaves = place.next_request(dice), dice.random() < 0.2
     died = in_child(place.deed(body, leaves=leaves), at=dice.randrange(1, BORDERS))
     seen["request", "killed" if died else "ended"] += 1
@@ -250,7 +250,7 @@ def kill_request(
 def kill_round(
     scene: Scene, *, number: int, dice: random.Random, seen: Counter[tuple[str, str]]
 ) -> bool:
-    """Kill a step of a team's round at a random border: a message, or a reply."""
+    """Kill a step of a team's round at a random boundary: a message, or a reply."""
     is_asked = not scene.unfinished()
     deed = scene.say(f"Message {number}: what do you think?", "") if is_asked else scene.work
     died = in_child(deed, at=dice.randrange(1, BORDERS // 4 if is_asked else BORDERS))
@@ -263,11 +263,11 @@ def kill_round(
 
 
 def assert_settled(chat: Chat) -> None:
-    """At the end everything is answered and sound, and compaction and its undo still work."""
+    """Check that all turns are answered, and that compaction and its undo still work."""
     heal(chat)
     if chat.title == town.WITHOUT and summaries(chat).exists():
         raise Violation("a summary was written under a policy without summaries")
-    # The second summary stands on the first.
+    # The second summary builds on the first.
     for number in range(2 if chat.title != town.WITHOUT else 0):
         say(chat, f"At last {number}. {SENTENCE}")
         say(chat, f"And then {number}. {SENTENCE}")
@@ -289,9 +289,9 @@ def assert_one_request_is_enough(chat: Chat) -> None:
 
 
 def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -> Counter[str]:
-    """Processes that do random deeds to the same chats at the same time; which events came of it.
+    """Run random operations on the same chats in several processes; return the resulting events.
 
-    After each of its steps a process locks the chat it touched and looks at every law.
+    After each step a process locks the chat it changed and checks every invariant.
     """
     places = [new_chat(owner, kind=town.KINDS[n % len(town.KINDS)]) for n in range(chats)]
     children = [
@@ -318,7 +318,7 @@ def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -
 
 
 def walk(places: list[Chat], *, dice: random.Random, steps: int) -> None:
-    """One process: a deed, then a look."""
+    """Run random operations in one process, with a check after each."""
     town.use(dice)
     town.wait_long()
     seen = Seen()
@@ -329,13 +329,13 @@ def walk(places: list[Chat], *, dice: random.Random, steps: int) -> None:
         with transaction.atomic():
             lock(chat)
             seen.look(chat)
-            # The limit of the narrow model changes beside us.
+            # Another process changes the limit of the narrow model.
             if chat.title != town.NARROW:
                 try_undo(chat)
 
 
 def try_undo(chat: Chat) -> None:
-    """What is prepared is put in force and undone; nothing of it stays."""
+    """Publish a prepared summary and undo it; the chat must be unchanged."""
     point = transaction.savepoint()
     try:
         given: dict[str, Any] = {"branch_id": branch_of(chat).pk, "now": timezone.now()}
@@ -345,14 +345,14 @@ def try_undo(chat: Chat) -> None:
 
 
 def lock(chat: Chat) -> None:
-    """Nobody changes the chat or its summaries until the transaction ends."""
+    """Lock a chat and its summaries until the transaction ends."""
     locking.locked_chat(chat.pk)
     rows = Compaction.objects.select_for_update(of=("self",), no_key=True)
     list(rows.filter(branch__chat=chat).order_by("pk").values_list("pk"))
 
 
 def main() -> None:
-    """Do what is asked for and print a table."""
+    """Run the selected programs and print a table."""
     given = argparse.ArgumentParser()
     given.add_argument("--every", type=int, default=0)
     given.add_argument("--kills", type=int, default=0)

@@ -1,7 +1,7 @@
-"""`python -m tests.faults.desk`: the product's own functions, called for a test by JSON lines.
+"""`python -m tests.faults.desk`: call product functions for a test over JSON lines.
 
-A process of the tree like any other: it accepts messages without a web process in between, and
-does what an operator would do. One request a line, one answer a line.
+It is a process of the tree like any other. It accepts messages without a web process, and runs an
+operator's actions. Each request and each answer is one line.
 """
 
 import json
@@ -48,14 +48,14 @@ COUNTER = O200kCounter()
 
 
 def prepare(*, addresses: dict[str, str], kind: str = "openai") -> dict[str, Any]:
-    """Two people with an API key each, and per address an account with a model of its name.
+    """Create two people with an API key each, and an account and a model for each address.
 
     The first model is the default.
     """
     now = timezone.now()
     for slug, address in addresses.items():
         account = ProviderAccount(slug=slug, name=slug, kind=kind)
-        # What the server hears is what these tests cause, and nothing else.
+        # The server must receive the calls of these tests only.
         values = {"base_url": address, "warm_up": False}
         accounts.save_account(account=account, values=values, actor="system", now=now)
         spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
@@ -72,7 +72,7 @@ def prepare(*, addresses: dict[str, str], kind: str = "openai") -> dict[str, Any
 
 
 def new_chat(*, model: str = "", person: str = "alice") -> str:
-    """A person's new chat."""
+    """Create a chat of a person."""
     owner = User.objects.get(username=person)
     chat = lifecycle.create_chat(owner=owner, now=timezone.now())
     if model:
@@ -82,7 +82,7 @@ def new_chat(*, model: str = "", person: str = "alice") -> str:
 
 
 def post(*, chat: str, text: str, key: str = "", person: str = "alice") -> dict[str, str]:
-    """A person says something."""
+    """Post a person's message."""
     user = User.objects.get(username=person)
     accepted = start.start(
         user=user,
@@ -95,19 +95,19 @@ def post(*, chat: str, text: str, key: str = "", person: str = "alice") -> dict[
 
 
 def stop_turn(*, turn: str) -> str:
-    """Alice presses Stop."""
+    """Stop a turn as Alice."""
     row = Turn.objects.get(pk=uuid.UUID(turn))
     return str(stop.stop(user=User.objects.get(username="alice"), turn=row, now=timezone.now()))
 
 
 def deliver(*, turn: str, times: int) -> None:
-    """The task of a turn, delivered again and again."""
+    """Deliver the task of a turn several times."""
     for _ in range(times):
         queue.publish(queue.RUN_TURN, {"turn_id": turn})
 
 
 def begin_again(*, turn: str, times: int) -> float:
-    """What a delivery that comes too late costs, in seconds: the median of several."""
+    """The median cost of late deliveries, in seconds."""
     took = []
     for _ in range(times):
         begun = time.perf_counter()
@@ -121,30 +121,30 @@ def begin_again(*, turn: str, times: int) -> float:
 
 
 def sweep() -> int:
-    """What the schedule does."""
+    """Run the scheduled sweep."""
     return recover.sweep(now=timezone.now())
 
 
 def save_account(*, slug: str) -> None:
-    """An operator saves an account again, which closes its breaker."""
+    """Save an account again, which closes its circuit breaker."""
     account = ProviderAccount.objects.get(slug=slug)
     accounts.save_account(account=account, values={}, actor="system", now=timezone.now())
 
 
 def move_account(*, slug: str, base_url: str) -> None:
-    """An account stands elsewhere, without anybody having judged where."""
+    """Change an account's address without a new check of its location."""
     ProviderAccount.objects.filter(slug=slug).update(base_url=base_url)
 
 
 def forget_limit(*, slug: str) -> None:
-    """An operator believes a model's own window again."""
+    """Delete the learned context limit of a model."""
     overflow_learning.forget(
         model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now()
     )
 
 
 def fold_early(*, chat: str) -> None:
-    """A policy for one chat that has the fake model fold after two rounds already."""
+    """Create a policy for one chat that makes the fake model compact after two rounds."""
     now = timezone.now()
     policy = publish.create_policy(
         slug=f"early-{chat}",
@@ -162,7 +162,7 @@ def fold_early(*, chat: str) -> None:
 
 
 def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
-    """Everyone is under a preset, or under a new policy with these values."""
+    """Apply a preset, or a new policy with these values, to everyone."""
     now = timezone.now()
     policy = (
         ContextPolicy.objects.get(slug=preset)
@@ -179,7 +179,7 @@ def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
 
 
 def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
-    """A draft of the policy of imported chats is evaluated; nobody judges for so many seconds."""
+    """Evaluate a draft of the policy of imported chats; shadow evaluation waits `waits` s."""
     now = timezone.now()
     policy = ContextPolicy.objects.get(name=strategy)
     draft = publish.new_version(
@@ -192,7 +192,7 @@ def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
 
 
 def count_chats(*, strategy: str, values: dict[str, Any]) -> str:
-    """All chats are counted that a policy of imported chats would change."""
+    """Count the chats that a policy of imported chats would change."""
     policy = ContextPolicy.objects.get(name=strategy)
     row = radius.begin(
         policy=policy,
@@ -206,7 +206,7 @@ def count_chats(*, strategy: str, values: dict[str, Any]) -> str:
 
 
 def change_model(*, slug: str, values: dict[str, Any]) -> None:
-    """An operator changes a model."""
+    """Change fields of a model."""
     model = ModelSpec.objects.get(slug=slug)
     for name, value in values.items():
         setattr(model, name, value)
@@ -214,13 +214,13 @@ def change_model(*, slug: str, values: dict[str, Any]) -> None:
 
 
 def unsound() -> list[str]:
-    """The summaries in force that their own verdict refuses when it is asked again."""
+    """The active summaries that fail when their acceptance check is repeated."""
     rows = Compaction.objects.filter(kind="summary", published_at__isnull=False)
     return [str(row.pk) for row in rows if not is_sound(row, counter=COUNTER)]
 
 
 def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
-    """A chat of Alice's with so many old messages, as an import would leave it, under a policy."""
+    """Create a chat with many old messages for Alice, as an import does, under a policy."""
     now = timezone.now()
     chat = lifecycle.create_chat(owner=User.objects.get(username="alice"), now=now)
     words = "In the year {0} Anna Berg of Oslo had {1} orders, see https://a.example/{0}. " * 3
@@ -254,7 +254,7 @@ def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
 
 
 def rest(*, chat: str) -> dict[str, Any]:
-    """Whether the summarising model of a chat rests, after how many failures, how long still."""
+    """The breaker of a chat's summarising model: whether it is open, failures, remaining time."""
     now = timezone.now()
     found = skip_reasons.rests(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
     breaker = found.model_breaker
@@ -268,7 +268,7 @@ def rest(*, chat: str) -> dict[str, Any]:
 
 
 def reset_breaker(*, chat: str) -> None:
-    """Alice lets summaries be tried again."""
+    """Reset the summary breaker as Alice."""
     row = Chat.objects.get(pk=uuid.UUID(chat))
     pauses.reset_breaker(chat=row, actor="user:1", now=timezone.now())
 
@@ -306,7 +306,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def answer(line: str) -> dict[str, Any]:
-    """One request: its result, or the code and words of its refusal."""
+    """The result of one request, or the code and message of its refusal."""
     name, arguments = json.loads(line)
     close_old_connections()
     try:

@@ -1,7 +1,7 @@
-"""A tree: one instance of the product as its own processes on its own stores, to be broken.
+"""A tree: one instance of the product with its processes and stores, for fault tests.
 
-Short timings, raised rates, a programmable model server. A test takes what runs, kills some of
-it, and at last asks `tests.faults.promises` whether every promise was kept.
+It has short timings, raised rate limits and a programmable model server. A test uses the tree,
+kills some of its processes, and finally checks `tests.faults.promises`.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
 from tests.faults.stores import Broker, Database, Row, SQLite, wait_for_rows
 
-# Reads of a turn's row that the tests need again and again.
+# Columns of a turn's row that the tests read often.
 TURN = "SELECT * FROM chats_turn WHERE id = %s"
 OVER = TURN + " AND status NOT IN ('queued', 'running')"
 SHORT_LEASE = "2"
@@ -44,14 +44,14 @@ TIMINGS = {
     "TURNS_PER_USER": "1000",
     "TURNS_PER_KEY": "1000",
     "STREAMS_PER_USER": "500",
-    # Calls are counted, and the model of the summaries fails in many ways.
+    # The tests count calls, and the summary model fails in many ways.
     "TITLES_BY_MODEL": "0",
     "LOG_LEVEL": "INFO",
 }
 
 
 class Refused(Exception):
-    """The desk answered with a refusal."""
+    """The desk refused a request."""
 
     def __init__(self, answer: Mapping[str, str]) -> None:
         self.code = answer["refusal"]
@@ -99,7 +99,7 @@ class Desk:
 
 
 class Tree:
-    """The processes of one instance, and what was accepted by them."""
+    """The processes of one instance, and the messages they accepted."""
 
     def __init__(self, *, folder: Path, database: Database, fake: FakeServer) -> None:
         self.folder = folder
@@ -110,9 +110,9 @@ class Tree:
         self.accepted: list[str] = []
         self.keys: dict[str, str] = {}
         self.logs = 0
-        # Of the next workers, in seconds; a busy machine may hold them up for longer than this.
+        # Lease of the next workers, in seconds. A busy machine may delay them longer than this.
         self.lease = SHORT_LEASE
-        # Nothing listens there: where a provider refuses the connection.
+        # No server listens there: a provider that refuses the connection.
         self.closed_port = free_port()
         self.impostor = Impostor(folder)
         self.socket = str(folder / "web.sock")
@@ -120,7 +120,7 @@ class Tree:
         self._desk: Desk | None = None
 
     def environment(self) -> dict[str, str]:
-        """What every process of the tree is told, and nothing of the tests' own environment."""
+        """The environment of every process of the tree, without the environment of the tests."""
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
@@ -140,7 +140,7 @@ class Tree:
         return env
 
     def prepare(self) -> None:
-        """Make the tables as their owner, then people and models as the app."""
+        """Create the tables as their owner, then people and models as the app."""
         self.database.put_tables(self.env)
         closed = f"127.0.0.1:{self.closed_port}"
         addresses = {
@@ -170,7 +170,7 @@ class Tree:
         return program
 
     def worker(self, command: list[str] | None = None, *, wait: bool = True, **env: str) -> Program:
-        """Start a worker for all queues; without `wait` it comes up meanwhile."""
+        """Start a worker for all queues. Without `wait` it starts in the background."""
         name = f"worker-{self.logs}-{self.lease}"
         given = {"PALIMPSEST_WORKER": name, "LEASE_SECONDS": self.lease, **env}
         program = self.start("worker", command or worker_command(), **given)
@@ -179,20 +179,20 @@ class Tree:
         return program
 
     def background(self, **env: Any) -> Program:
-        """Start a worker for background work alone, as the launcher does."""
+        """Start a worker for background jobs only, as the launcher does."""
         command = worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS)
         return self.worker(command, **env)
 
     def replies(self, **env: Any) -> Program:
-        """Start a worker for replies alone, as the launcher does."""
+        """Start a worker for replies only, as the launcher does."""
         return self.worker(worker_command(queues.REPLIES), **env)
 
     def wait_for_worker(self, program: Program) -> None:
-        """Until a worker takes tasks."""
+        """Wait until a worker accepts tasks."""
         until(lambda: program.must_live() and "worker ready" in program.said(), seconds=30)
 
     def beat(self) -> Program:
-        """Start the schedule, as a process of its own."""
+        """Start the scheduler process."""
         schedule = str(self.folder / "schedule")
         options = ["--scheduler", "celery.beat:Scheduler", "-s", schedule, "--pidfile="]
         return self.start("beat", python("-m", "celery", "-A", "project", "beat", *options))
@@ -205,15 +205,15 @@ class Tree:
         return program
 
     def wait_for_web(self, program: Program) -> None:
-        """Until a web process answers."""
+        """Wait until a web process answers."""
         until(lambda: program.must_live() and is_listening(self.socket), seconds=30)
 
     def running(self, name: str) -> list[Program]:
-        """The living processes of a kind."""
+        """The running processes of a kind."""
         return [program for program in self.programs if program.name == name and program.is_alive]
 
     def settle(self, *, workers: int = 2) -> None:
-        """Bring the tree into its usual state: broker, schedule and some plain workers."""
+        """Restore the tree's usual state: broker, scheduler and some plain workers."""
         if self.broker.program is None or not self.broker.program.is_alive:
             self.broker.start()
         if not self.running("beat"):
@@ -232,7 +232,7 @@ class Tree:
             program.kill()
 
     def new_chat(self, *, model: str = "", person: str = "alice") -> str:
-        """A new chat of Alice's, or of somebody else's."""
+        """Create a chat of Alice's, or of another person."""
         return str(self.desk.ask("new_chat", model=model, person=person))
 
     def post(
@@ -244,7 +244,7 @@ class Tree:
         key: str = "",
         person: str = "alice",
     ) -> str:
-        """Have a message accepted, in a new chat unless one is named; the turn's id."""
+        """Post a message that must be accepted, in a new chat by default; return the turn's id."""
         chat = chat or self.new_chat(model=model, person=person)
         answer = self.desk.ask("post", chat=chat, text=text, key=key, person=person)
         self.accepted.append(answer["message"])
@@ -255,30 +255,30 @@ class Tree:
         return self.database.rows(TURN, [self.key(turn_id)])[0]
 
     def key(self, row_id: str) -> str:
-        """An id as this database writes it."""
+        """An id in the format of this database."""
         return row_id if self.database.kind == "postgres" else row_id.replace("-", "")
 
     def wait_until_over(self, turn_id: str, *, seconds: float = 20) -> Row:
-        """The turn's row once the turn has ended."""
+        """The turn's row after the turn has ended."""
         return wait_for_rows(self.database, OVER, self.key(turn_id), seconds=seconds)
 
     def wait_for_text(self, turn_id: str, *, seconds: float = 15) -> Row:
-        """The turn's row once some of its text was saved."""
+        """The turn's row after some of its text was saved."""
         query = TURN + " AND partial_text <> ''"
         return wait_for_rows(self.database, query, self.key(turn_id), seconds=seconds)
 
     def worker_of(self, turn_id: str) -> Program:
-        """The worker that holds a turn now."""
+        """The worker that holds a turn's lease."""
         name = self.turn(turn_id)["worker"]
         return next(p for p in self.running("worker") if p.label == name)
 
     def said(self) -> str:
-        """The last words of the newest processes."""
+        """The last output of the newest processes."""
         newest = [(program.log.name, program.said()[-3000:]) for program in self.programs[-6:]]
         return "\n".join(f"--- {name}\n{text}" for name, text in newest if text.strip())
 
     def close(self) -> None:
-        """End every process, the broker last, and forget the data."""
+        """End every process, the broker last, and delete the data."""
         for program in reversed(self.programs):
             program.kill()
         if self._desk is not None:
@@ -289,7 +289,7 @@ class Tree:
 
 
 def is_listening(path: str) -> bool:
-    """Whether a web process takes connections on a socket."""
+    """Return True if a web process accepts connections on a socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -300,7 +300,7 @@ def is_listening(path: str) -> bool:
 
 @contextmanager
 def running_tree(fake: FakeServer) -> Iterator[Tree]:
-    """A tree on SQLite with all of its processes, which end with it."""
+    """A tree on SQLite with all of its processes, which are ended with it."""
     folder = new_folder()
     made = Tree(folder=folder, database=SQLite(folder), fake=fake)
     try:
@@ -316,5 +316,5 @@ def running_tree(fake: FakeServer) -> Iterator[Tree]:
 
 
 def new_folder() -> Path:
-    """A folder with a short path: sockets lie in it."""
+    """A folder with a short path, because it contains sockets."""
     return Path(tempfile.mkdtemp(prefix="plm-faults-", dir="/tmp"))  # private and unique

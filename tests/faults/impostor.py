@@ -1,4 +1,4 @@
-"""A server with a certificate that nobody vouches for: what stands in the way of a provider."""
+"""A server with a self-signed certificate that takes the place of a provider."""
 
 import socket
 import ssl
@@ -16,7 +16,7 @@ from django.utils import timezone
 
 
 class Impostor:
-    """Shakes hands under its own certificate; remembers whatever is said to it after that."""
+    """Completes the handshake with its own certificate, and records all data it receives."""
 
     def __init__(self, folder: Path) -> None:
         self.heard = b""
@@ -28,11 +28,11 @@ class Impostor:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self.door.close()
 
     def serve(self) -> None:
-        """Take connections, one after the other, until the door is closed."""
+        """Accept connections one after the other until the server is closed."""
         while True:
             try:
                 client, _ = self.door.accept()
@@ -45,7 +45,7 @@ class Impostor:
 
 
 def own_certificate(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1 that it signed itself, in one file."""
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "impostor")])
     now = timezone.now()

@@ -1,4 +1,4 @@
-"""What every chat must hold at any moment, whoever was killed or works beside."""
+"""Invariants of every chat, at any moment, whatever is killed or runs concurrently."""
 
 import hashlib
 import json
@@ -23,9 +23,9 @@ from tests.chats.compaction.test_random_walks import check, check_receipts
 
 COUNTER = ApproximateCounter()
 ENDS = ("turn.completed", "turn.failed", "turn.stopped", "turn.absorbed")
-# What became of a summary, in the ledger's words, each at most once; the last three end an attempt.
+# The ledger's events of a summary, each at most once. The last three end an attempt.
 FATES = ("prepared", "published", "overtaken", "rejected", "failed")
-# The fates that a row in this state must have met, and those that it must not.
+# The events that a row in this state must have, and those that it must not have.
 MUST = {
     "prepared": {"prepared"},
     "published": {"prepared", "published"},
@@ -48,18 +48,21 @@ MUST_NOT = {
 
 
 class Violation(BaseException):
-    """A promise was broken. No handler of the product may take it for a failure of its own."""
+    """A broken invariant.
+
+    A separate type, so that no handler of the product treats it as a failure.
+    """
 
 
 def branch_of(chat: Chat) -> Branch:
-    """The chat's active branch as it is now."""
+    """The chat's current active branch."""
     chat.refresh_from_db(fields=["active_branch"])
     rows = Branch.objects.select_related("active_compaction__base", "chat")
     return rows.get(pk=str(chat.active_branch_id))
 
 
 def originals(chat: Chat) -> dict[str, str]:
-    """A hash of every message of the chat that has its place, by id."""
+    """The hash of each message that has a position in the chat, by id."""
     rows = Message.objects.filter(branch__chat=chat, seq__isnull=False)
     return {
         str(row.pk): hashlib.sha256(
@@ -70,13 +73,13 @@ def originals(chat: Chat) -> dict[str, str]:
 
 
 def in_force(chat: Chat) -> tuple[Any, int]:
-    """What is in force, and the revision."""
+    """The active summary and the revision."""
     branch = branch_of(chat)
     return branch.active_compaction_id, branch.context_revision
 
 
 def prompt_of(chat: Chat) -> str | None:
-    """The hash of the prompt that the last ended turn would get now; None without one."""
+    """The hash of the prompt that the last ended turn would get now, or None."""
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     over = turns.filter(branch=branch_of(chat), finished_at__isnull=False)
     turn = over.filter(trigger__seq__isnull=False).order_by("-accepted").first()
@@ -87,9 +90,9 @@ def prompt_of(chat: Chat) -> str | None:
 
 
 def assert_laws(chat: Chat, *, known: set[Any]) -> None:
-    """Everything below, on a chat that is locked or that nobody else touches.
+    """Check every invariant of a chat that is locked or unused by other processes.
 
-    `known` are the receipts that were looked at before.
+    `known` are the receipts that were checked before.
     """
     try:
         check(chat)
@@ -103,13 +106,13 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
 
 
 def assert_committed(chat: Chat) -> None:
-    """Each finished call and summary is committed to, and is what the ledger commits to."""
+    """Check that each finished call and summary has a commitment that matches the ledger."""
     for found in witness.verify(scope=f"chat:{chat.pk}", told=Counter()):
         raise Violation(f"the ledger and its rows differ: row {found.seq}: {found.reason}")
 
 
 def assert_complete(chat: Chat) -> None:
-    """On every branch people see each message once, whatever was folded (laws 1, 57)."""
+    """Check that each branch shows every message once after compactions (laws 1, 57)."""
     for branch in Branch.objects.filter(chat=chat):
         rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
         places = list(rows.order_by("seq").values_list("seq", flat=True))
@@ -118,14 +121,14 @@ def assert_complete(chat: Chat) -> None:
 
 
 def assert_answered_once(chat: Chat) -> None:
-    """A turn has a reply when it is complete, and no more than were asked for (law 49)."""
+    """Check that a completed turn has a reply, and no turn more than requested (law 49)."""
     rows = Message.objects.filter(branch__chat=chat, turn__isnull=False)
     replies = Counter(
         rows.filter(role=Message.Role.ASSISTANT)
         .exclude(finish=Message.Finish.TOOL_CALLS)
         .values_list("turn", flat=True)
     )
-    # One of its own, and those that arrived while it was answered.
+    # The turn's own message, and those that arrived while it was answered.
     asked = Counter(rows.filter(role=Message.Role.USER).values_list("turn", flat=True))
     for turn in Turn.objects.filter(branch__chat=chat):
         if replies[turn.pk] > asked[turn.pk]:
@@ -142,9 +145,9 @@ def assert_answered_once(chat: Chat) -> None:
 
 
 def assert_summaries_whole(chat: Chat) -> None:
-    """A usable summary is whole, and each attempt met one fate, in the ledger as in its row.
+    """Check that usable summaries are complete and that each attempt has one outcome.
 
-    These are laws 31, 39, 41, 42 and 69.
+    The ledger and the row must agree. These are laws 31, 39, 41, 42 and 69.
     """
     fates = defaultdict[str, Counter[str]](Counter)
     events = AuditEvent.objects.filter(chat_id=chat.pk, type__startswith="compaction.")
@@ -162,7 +165,7 @@ def assert_summaries_whole(chat: Chat) -> None:
 
 
 def assert_sound(chat: Chat) -> None:
-    """Every summary that was ever in force passes its verdict again (laws 30, 31, 69)."""
+    """Check that each summary that was ever active passes acceptance again (laws 30, 31, 69)."""
     rows = Compaction.objects.select_related("branch__chat", "effective_policy", "previous")
     published = rows.filter(branch__chat=chat, kind="summary", published_at__isnull=False)
     for row in published.filter(erased_at=None):
@@ -171,15 +174,15 @@ def assert_sound(chat: Chat) -> None:
 
 
 def assert_nothing_in_the_making(chat: Chat) -> None:
-    """Claims of the dead are closed: the place is free (laws 38, 42)."""
+    """Check that claims of dead workers are closed, so a new claim is possible (laws 38, 42)."""
     if Compaction.objects.filter(branch__chat=chat, status="preparing").exists():
         raise Violation("the claim of a dead process is not released")
 
 
 def assert_undo_gives_back(chat: Chat, *, compact: Callable[[], Any]) -> None:
-    """Law 55: putting a summary in force, undoing and redoing it change the prompt there and back.
+    """Law 55: publish, undo and redo of a summary switch the prompt back and forth.
 
-    Nobody else may touch the chat. What `compact` brings in force, if anything, is undone.
+    No other process may use the chat. A summary published by `compact` is undone.
     """
     before, active = prompt_of(chat), in_force(chat)
     compact()
@@ -200,7 +203,7 @@ def assert_undo_gives_back(chat: Chat, *, compact: Callable[[], Any]) -> None:
 
 
 class Seen:
-    """What one process saw of a chat, and may never see otherwise."""
+    """Facts of a chat that one process saw and that must not change later."""
 
     def __init__(self) -> None:
         self.branches: dict[uuid.UUID, tuple[int, Any]] = {}
@@ -208,7 +211,7 @@ class Seen:
         self.receipts: set[Any] = set()
 
     def look(self, chat: Chat) -> None:
-        """Every law now; no original changed; whatever changes the summary raises the revision.
+        """Check every invariant; originals must not change; a changed summary raises the revision.
 
         The last two are laws 15, 40 and 64.
         """

@@ -1,7 +1,7 @@
-"""The product broken in the ways that seem natural, so that `crashes` can be seen to notice.
+"""Plausible mistakes in the product, to check that `crashes` detects them.
 
-Each way replaces one function by what somebody in a hurry would write; see the docstrings for
-what each does wrong, and `test_naive_ways.py` for how it is noticed.
+Each replaces one function with a naive version. The docstrings describe the mistakes, and
+`test_naive_ways.py` lists how each is detected.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from chats.turns import recover, steps
 
 
 def put(room: ModuleType, name: str, found: Any) -> Any:
-    """Let a module use this under a name, its own or an imported one; what it used before."""
+    """Replace a name in a module; return the former value."""
     before = getattr(room, name)
     setattr(room, name, found)
     return before
 
 
 def publish_in_pieces() -> None:
-    """The row is published in one transaction and put in force in the next."""
+    """Publish the row in one transaction and activate it in the next."""
 
     def publish_row(row: Compaction, *, branch: Any, actor: str, now: Any) -> bool:
         Compaction.objects.filter(pk=row.pk).update(
@@ -48,7 +48,7 @@ def publish_in_pieces() -> None:
 
 
 def publish_without_comparison() -> None:
-    """What is prepared goes in force, whatever happened since it was planned."""
+    """Activate a prepared summary, even if the chat changed since it was planned."""
 
     def publish_row(row: Compaction, *, branch: Any, actor: str, now: Any) -> bool:
         Compaction.objects.filter(pk=row.pk).update(
@@ -59,12 +59,12 @@ def publish_without_comparison() -> None:
         return True
 
     put(publish, "publish", publish_row)
-    # The second thing that keeps such a summary away.
+    # The second check that would reject such a summary.
     put(marks, "withdraw", lambda *_, **__: ([], []))
 
 
 def keep_the_event_apart() -> None:
-    """A summary is stored in one transaction and told to the ledger in the next."""
+    """Store a summary in one transaction and its ledger event in the next."""
 
     def later(*given: Any, **named: Any) -> None:
         def tell() -> None:
@@ -77,22 +77,22 @@ def keep_the_event_apart() -> None:
 
 
 def never_release_a_claim() -> None:
-    """Who died in the middle of a summary keeps its place for ever."""
+    """Never release the claim of a worker that died while it wrote a summary."""
     put(claims, "release_dead", lambda **_: None)
 
 
 def forget_the_claim_token() -> None:
-    """Who was taken for dead stores its summary all the same."""
+    """Let a worker that was declared dead store its summary."""
     put(publish, "check_claim", lambda _claimed: None)
 
 
 def hold_a_transaction() -> None:
-    """The model writes its summary inside a transaction."""
+    """Keep a transaction open while the model writes its summary."""
     put(maintain, "compact", transaction.atomic(maintain.compact))
 
 
 def send_before_the_commit() -> None:
-    """A task is sent when it is asked for, not after the commit."""
+    """Send a task immediately instead of after the commit."""
 
     def enqueue(task: str, *, countdown: float = 0.0, **ids: Any) -> None:
         arguments = {name: str(value) for name, value in ids.items()}
@@ -102,7 +102,7 @@ def send_before_the_commit() -> None:
 
 
 def blank_what_was_folded() -> None:
-    """A message loses its words when a summary stands for them."""
+    """Blank a message when a summary covers it."""
 
     def publish_row(row: Compaction, *, branch: Any, actor: str, now: Any) -> bool:
         done: bool = publishing(row, branch=branch, actor=actor, now=now)
@@ -114,7 +114,7 @@ def blank_what_was_folded() -> None:
 
 
 def believe_every_summary() -> None:
-    """What the model wrote is taken for a summary."""
+    """Accept every output of the model as a summary."""
 
     def verdict(text: str, **named: Any) -> Any:
         judged = judge(text, **named)
@@ -124,17 +124,17 @@ def believe_every_summary() -> None:
 
 
 def leave_summaries_of_hidden_messages() -> None:
-    """A message is excluded and the summary that tells it goes on."""
+    """Keep a summary active after one of its messages is excluded."""
     put(marks, "withdraw", lambda *_, **__: ([], []))
 
 
 def undo_to_the_originals() -> None:
-    """An undo brings back the originals, whatever the summary stood on."""
+    """Restore the originals on undo, instead of the previous summary."""
     put(undo, "restorable", lambda *_, **__: None)
 
 
 def undo_without_a_revision() -> None:
-    """What is in force changes and nobody can tell."""
+    """Change the active summary without a new revision."""
 
     def swap(branch: Any, *, to: Compaction | None) -> None:
         before = branch.active_compaction
@@ -146,7 +146,7 @@ def undo_without_a_revision() -> None:
 
 
 def answer_before_the_end() -> None:
-    """The reply is stored in one transaction and its turn ended in the next."""
+    """Store the reply in one transaction and end its turn in the next."""
     storing = steps.store_step
 
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
@@ -172,7 +172,7 @@ def answer_before_the_end() -> None:
 
 
 def forget_the_lease_token() -> None:
-    """A worker that was taken for dead writes its reply all the same."""
+    """Let a worker that was declared dead write its reply."""
 
     def locked_turn(mine: Any) -> Turn:
         return Turn.objects.select_related("branch").get(pk=mine.turn_id)
@@ -186,7 +186,7 @@ def forget_the_lease_token() -> None:
 
 
 def never_take_a_turn_back() -> None:
-    """Who died in the middle of a reply keeps its turn for ever."""
+    """Never release the turn of a worker that died during a reply."""
     put(recover, "release_expired", lambda **_: 0)
 
 

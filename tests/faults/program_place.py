@@ -1,7 +1,7 @@
-"""A program behind the gateway whose requests are killed, and what each of them has to hold.
+"""A gateway client whose requests are killed, and the checks after each request.
 
-Every request has an `Idempotency-Key`. Whatever was killed, the same request sent again gets a
-whole reply, and what the person said is stored once. Needs a set up Django; `crashes` does that.
+Every request has an `Idempotency-Key`. After a kill, the repeated request gets a complete reply,
+and the user's message is stored once. Django must be set up first; `crashes` does that.
 """
 
 import random
@@ -32,7 +32,7 @@ TRIES = 4
 
 
 def prepare() -> None:
-    """Count without the vocabulary, hear no bus, limit no rate."""
+    """Set up: no vocabulary for token counts, no event bus, no rate limit."""
     put(views, "O200kCounter", ApproximateCounter)
     settings.ALLOWED_HOSTS = ["testserver"]
     connection.STREAMS.hub = Silent  # type: ignore[method-assign, assignment]  # no bus here
@@ -40,14 +40,14 @@ def prepare() -> None:
 
 
 class ProgramPlace:
-    """One conversation of a program, which grows by a request at a time."""
+    """A client's conversation, which grows by one request at a time."""
 
     def __init__(self, owner: User, number: int) -> None:
         self.owner, self.name = owner, f"program {number}"
         self.begin()
 
     def begin(self) -> None:
-        """Begin a conversation with a key of its own."""
+        """Begin a conversation with a new key."""
         _, secret = keys.create_key(
             owner=self.owner, name=self.name, scopes=("gateway",), now=timezone.now()
         )
@@ -69,13 +69,13 @@ class ProgramPlace:
 
     @property
     def key(self) -> str:
-        """The key of the request under way."""
+        """The idempotency key of the current request."""
         return f"{self.name}-{self.number}"
 
     def ask(self, body: dict[str, Any], *, leaves: bool = False) -> Any:
         """Send the request, let a worker reply to it, and read the response.
 
-        `leaves`: the program closes its connection while the reply is written.
+        With `leaves` the client closes its connection during the reply.
         """
         response = self.program.open(body, **{"Idempotency-Key": self.key})
         if response.streaming:
@@ -89,18 +89,18 @@ class ProgramPlace:
         return self.program.close(response)
 
     def leave(self, turn: Turn) -> None:
-        """Do what the gateway does when the connection is closed."""
+        """Run the gateway's handler for a closed connection."""
         try:
             stop(user=self.owner, turn=turn, now=timezone.now())
         except TurnIsOver:
             return
 
     def deed(self, body: dict[str, Any], *, leaves: bool) -> Callable[[], Any]:
-        """The request as a deed that can be killed."""
+        """The request as an operation that can be killed."""
         return lambda: self.ask(body, leaves=leaves)
 
     def settle(self, body: dict[str, Any], seen: Counter[tuple[str, str]]) -> None:
-        """Send the request again until its reply is whole, and look at what is stored."""
+        """Repeat the request until its reply is complete, and check the stored messages."""
         for number in range(TRIES):
             for turn in Turn.objects.filter(branch__chat__owner=self.owner, status="running"):
                 town.declare_dead(turn.branch.chat)
@@ -117,7 +117,7 @@ class ProgramPlace:
         self.messages = [*body["messages"], assistant(answer.text)]
 
     def assert_stored(self, turn: Turn, body: dict[str, Any]) -> None:
-        """Every message of the conversation stands once on the branch of the reply."""
+        """Check that the reply's branch has each message of the conversation once."""
         branch = turn.branch
         path = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
         said = [message.text for message in path if message.role == "user"]

@@ -1,4 +1,4 @@
-"""Real processes of a fault test: started in sessions of their own, ended by their id alone."""
+"""Processes of a fault test: started in new sessions, and ended by their process id."""
 
 import hashlib
 import os
@@ -19,15 +19,15 @@ from project.supervisor import bind_to_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = str(ROOT / "manage.py")
-# Two testers on two cores, with the processes that they start, bring a load of three a core.
+# Two test processes on two cores, with their child processes, cause a load of three per core.
 MOST_PATIENCE = 4.0
 Found = TypeVar("Found")
 
 
 def until(look: Callable[[], Found], *, seconds: float = 15.0, what: str = "") -> Found:
-    """The first true answer of `look`, asked every 50 ms. Raises TimeoutError.
+    """The first true result of `look`, called every 50 ms. Raises TimeoutError.
 
-    The seconds are those of a machine that has a processor free for each process that wants one.
+    The seconds are for an idle machine; a busy machine gets more.
     """
     began = time.monotonic()
     while True:
@@ -41,47 +41,47 @@ def until(look: Callable[[], Found], *, seconds: float = 15.0, what: str = "") -
 
 
 def patience() -> float:
-    """How many times longer everything takes now, because processes wait for a processor."""
+    """The factor by which timeouts grow, because processes wait for a processor."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     return min(max(load, 1.0), MOST_PATIENCE)
 
 
 def needed(name: str) -> str:
-    """The path of a program; the test is `absent` without it."""
+    """The path of a program; without it the test is skipped or fails (`absent`)."""
     found = shutil.which(name)
     return found if found is not None else absent(f"{name} is not installed")
 
 
 def needed_browser() -> str:
-    """The path of Chromium: where there is one, its form that draws no window of its own.
+    """The path of Chromium, preferably its headless shell.
 
-    The engine is the same, and the whole browser without a window takes twice as much processor.
+    The engine is the same, and the full browser in headless mode uses twice as much CPU.
     """
     return shutil.which("chromium-headless-shell") or needed("chromium")
 
 
 def absent(reason: str) -> NoReturn:
-    """Skip the test, or fail it where every service must be there."""
+    """Skip the test, or fail it where every service is required."""
     if os.environ.get("PALIMPSEST_REQUIRE_SERVICES"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Program:
-    """One running process, its output in a file."""
+    """One running process, with its output in a file."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, env: Mapping[str, str], log: Path
     ) -> None:
         self.name = name
-        # What a worker calls itself in the rows it holds.
+        # The name of a worker in the rows it holds.
         self.label = env.get("PALIMPSEST_WORKER", "")
         self.log = log
         with log.open("ab") as output:
@@ -97,39 +97,39 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its id, which is also the id of its process group."""
+        """The process id, which is also the id of its process group."""
         return self.process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """True if the process is running."""
         return self.process.poll() is None
 
     def must_live(self) -> bool:
-        """True; raises RuntimeError with its words when the process has ended."""
+        """Return True if the process is running. Raises RuntimeError with its output otherwise."""
         if not self.is_alive:
             raise RuntimeError(f"{self.name} ended: {self.said()[-3000:]}")
         return True
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to this process alone."""
+        """Send a signal to this process only."""
         if self.is_alive:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as the kernel's out-of-memory killer would."""
+        """Kill it with SIGKILL, as the kernel's out-of-memory killer does."""
         self.send(signal.SIGKILL)
         self.process.wait(10)
 
     def terminate(self, *, seconds: float = 40.0) -> float:
-        """Ask it to end; returns how long that took. Raises TimeoutExpired."""
+        """Ask it to end; return how long that took. Raises TimeoutExpired."""
         begun = time.monotonic()
         self.send(signal.SIGTERM)
         self.process.wait(seconds)
         return time.monotonic() - begun
 
     def left_behind(self) -> bool:
-        """Whether a process of its group is still there after its end."""
+        """Return True if a process of its group is still running after its end."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -142,22 +142,22 @@ class Program:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def forget_peak(self) -> None:
-        """Begin anew with what `peak_bytes` tells."""
+        """Reset the peak of `peak_bytes`."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
 
     def peak_bytes(self) -> int:
-        """The most memory (RSS) it had."""
+        """Its peak memory (RSS)."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         lines = dict(line.split(":", 1) for line in status.splitlines())
         return int(lines["VmHWM"].split()[0]) * 1024
 
     def said(self) -> str:
-        """Everything it printed."""
+        """All of its output."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 def proportional_bytes(pid: int) -> int:
-    """The memory of a process, what it shares with others divided among them (PSS)."""
+    """The memory of a process, with shared pages divided among the processes (PSS)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
@@ -165,9 +165,9 @@ def proportional_bytes(pid: int) -> int:
 def run(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, seconds: float = 60
 ) -> str:
-    """The output of a program that must succeed within a minute, or so many seconds.
+    """The output of a program that must succeed within a minute, or within `seconds`.
 
-    They are seconds of a quiet machine, as for `until`.
+    The time is for an idle machine, as for `until`.
     """
     with subprocess.Popen(  # our own commands, no shell
         command,
@@ -180,7 +180,7 @@ def run(
         try:
             said, complained = started.communicate(timeout=seconds * patience())
         except subprocess.TimeoutExpired:
-            # It tells on its way out where each of its threads stood.
+            # On exit it prints the stack of each of its threads.
             started.send_signal(signal.SIGABRT)
             said, complained = started.communicate(timeout=10)
     if started.returncode:
@@ -189,10 +189,10 @@ def run(
 
 
 def put_tables(data: Path) -> None:
-    """Put a database with all tables and no rows of ours into a data folder.
+    """Put a database with all tables and no rows into a data folder.
 
-    It is made once for the migrations as they are: a start on an empty folder spends half of its
-    time on them, and only some tests are about that.
+    The database is made once per set of migrations. A start on an empty folder spends half of its
+    time on migrations, and few tests need that.
     """
     made = hashlib.sha256()
     for file in sorted(ROOT.glob("*/migrations/*.py")):
@@ -211,7 +211,7 @@ def put_tables(data: Path) -> None:
 
 
 def apart(folder: Path) -> dict[str, str]:
-    """The environment of a program of ours whose data are its own, not those of this process."""
+    """The environment of a process that has a data folder separate from this process."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PALIMPSEST_DATA": str(folder)}
 
 

@@ -1,4 +1,4 @@
-"""The promises to the user, as checks of what the stores hold when everything is over."""
+"""The product's promises to users, as checks of the stores after all work has ended."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ from tests.faults.stores import Row, count
 
 TOKEN = re.compile(r" (\d+)@\d+;")
 OVER = {"completed", "stopped", "failed", "absorbed"}
-# What a reply may be that is not whole; the page labels it and offers to go on.
+# Outcomes of an incomplete reply; the page labels it and offers to continue.
 LABELLED = {"incomplete", "stopped", "limit", "length"}
 
 
 def assert_promises(tree: Tree) -> None:
-    """Every accepted message has one outcome, every reply is whole or labelled, all is booked."""
+    """Check outcomes of messages, completeness of replies, and receipts of calls."""
     until(lambda: not unfinished(tree), seconds=30, what=f"the end of {unfinished(tree)}")
     turns = {str(row["id"]): row for row in tree.database.rows("SELECT * FROM chats_turn")}
     said = tree.database.rows("SELECT * FROM chats_message")
@@ -30,7 +30,7 @@ def assert_promises(tree: Tree) -> None:
 
 
 def unfinished(tree: Tree) -> list[str]:
-    """The turns that are not over."""
+    """The turns that have not ended."""
     rows = tree.database.rows(
         "SELECT id, status FROM chats_turn WHERE status IN ('queued', 'running')"
     )
@@ -38,7 +38,7 @@ def unfinished(tree: Tree) -> list[str]:
 
 
 def assert_each_message_has_one_outcome(tree: Tree, turns: dict[str, Row], said: list[Row]) -> None:
-    """Accepted once, stored once, taken up once, and answered or failed once."""
+    """Each message is accepted, stored and handled once, and is answered or fails once."""
     stored = Counter(str(row["id"]) for row in said if row["role"] == "user")
     for message in map(tree.key, tree.accepted):
         assert stored[message] == 1, f"{message} was accepted and is stored {stored[message]} times"
@@ -48,7 +48,7 @@ def assert_each_message_has_one_outcome(tree: Tree, turns: dict[str, Row], said:
             continue
         turn = turns[str(row["turn_id"])] if row["turn_id"] else own[str(row["id"])]
         assert turn["status"] in OVER
-        # A message whose turn was stopped before it began waits for the next one.
+        # The message of a turn that was stopped before it began waits for the next turn.
         assert row["seq"] is not None or turn["status"] == "stopped"
 
 
@@ -63,7 +63,7 @@ def assert_order_without_gaps(said: list[Row]) -> None:
 
 
 def assert_replies_are_no_mixture(turns: dict[str, Row], said: list[Row]) -> None:
-    """One text from one attempt per step, and a reply for each completed turn."""
+    """Each step has the text of one attempt, and each completed turn has a reply."""
     steps: Counter[str] = Counter()
     for row in said:
         if row["role"] == "assistant":
@@ -77,7 +77,7 @@ def assert_replies_are_no_mixture(turns: dict[str, Row], said: list[Row]) -> Non
 
 
 def assert_whole(reply: Row) -> None:
-    """Numbered tokens are all there, once each, in order; those of a labelled reply up to a cut."""
+    """Numbered tokens are complete and in order; labelled replies have them up to a cut."""
     text = text_of(reply)
     numbers = [int(number) for number in TOKEN.findall(text)]
     assert numbers == list(range(len(numbers))), f"reply {reply['id']} is mixed: {text[:500]}"
@@ -86,12 +86,12 @@ def assert_whole(reply: Row) -> None:
 
 
 def text_of(message: Row) -> str:
-    """The visible words of a message's row."""
+    """The visible text of a message's row."""
     return "".join(part["text"] for part in parts_of(message) if part["type"] == "text")
 
 
 def parts_of(message: Row) -> list[dict[str, Any]]:
-    """The parts of a message's row: one database gives them as text, and long ones are packed."""
+    """The parts of a message's row. One database returns them as text, and long ones are packed."""
     parts = message["parts"]
     found = json.loads(parts) if isinstance(parts, str) else parts
     if isinstance(found, dict):
@@ -107,17 +107,17 @@ def reply_of(tree: Tree, turn_id: str) -> Row:
 
 
 def tokens_of(tree: Tree, turn_id: str) -> int:
-    """How many numbered tokens a turn's reply has."""
+    """The number of numbered tokens in a turn's reply."""
     return len(TOKEN.findall(text_of(reply_of(tree, turn_id))))
 
 
 def receipts_of(tree: Tree, turn_id: str) -> list[Row]:
-    """What was booked for a turn, call by call."""
+    """The receipts of a turn's calls."""
     query = "SELECT * FROM chats_receipt WHERE turn_id = %s ORDER BY attempt, step, call"
     return tree.database.rows(query, [tree.key(turn_id)])
 
 
 def events_of(tree: Tree, turn_id: str) -> list[str]:
-    """What the ledger says about a turn, in order."""
+    """The ledger's events of a turn, in order."""
     query = "SELECT type FROM contextpolicy_auditevent WHERE turn_id = %s ORDER BY id"
     return [row["type"] for row in tree.database.rows(query, [tree.key(turn_id)])]

@@ -1,4 +1,4 @@
-"""A door before PostgreSQL that can lose the answer to a COMMIT: nobody knows then if it held."""
+"""A PostgreSQL proxy that can drop the answer to a COMMIT, so its outcome is unknown."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ QUERY = b"Q"
 
 
 class CommitLoser:
-    """Passes connections on to a server; while armed, drops one when its commit was sent."""
+    """Forwards connections to a server. While armed, it drops one after its commit was sent."""
 
     def __init__(self, port: int) -> None:
         self.server = ("127.0.0.1", port)
@@ -20,11 +20,11 @@ class CommitLoser:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections; those that are open end with their two sides."""
+        """Stop accepting connections; open ones end when both sides close."""
         self.door.close()
 
     def serve(self) -> None:
-        """Take connections until the door is closed."""
+        """Accept connections until the proxy is closed."""
         while True:
             try:
                 client, _ = self.door.accept()
@@ -35,12 +35,12 @@ class CommitLoser:
             threading.Thread(target=self.down, args=(client, server), daemon=True).start()
 
     def up(self, client: socket.socket, server: socket.socket) -> None:
-        """What the client says; after a commit that is to be lost, nothing more."""
+        """Forward the client's data. Stop after a commit whose answer is to be dropped."""
         with suppress(OSError):
             while data := client.recv(65536):
                 loses = is_commit(data) and self.takes_one()
                 if loses:
-                    # The server must have done it before the client hears that it is gone.
+                    # The server must have committed before the client notices the lost connection.
                     client.shutdown(socket.SHUT_WR)
                 server.sendall(data)
                 if loses:
@@ -48,7 +48,7 @@ class CommitLoser:
         self.end(server, client, wait=True)
 
     def down(self, client: socket.socket, server: socket.socket) -> None:
-        """What the server answers."""
+        """Forward the server's answers."""
         with suppress(OSError):
             while data := server.recv(65536):
                 with suppress(OSError):
@@ -64,12 +64,12 @@ class CommitLoser:
             other.close()
 
     def arm(self, commits: int) -> None:
-        """Lose the answers of the next commits."""
+        """Drop the answers of the next commits."""
         with self.guard:
             self.armed = commits
 
     def takes_one(self) -> bool:
-        """Whether this commit's answer is to be lost."""
+        """Return True if this commit's answer is to be dropped."""
         with self.guard:
             if not self.armed:
                 return False
@@ -79,5 +79,5 @@ class CommitLoser:
 
 
 def is_commit(data: bytes) -> bool:
-    """Whether a client's bytes end a transaction."""
+    """Return True if a client's data ends a transaction."""
     return b"COMMIT" in data[-64:]

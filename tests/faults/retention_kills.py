@@ -1,14 +1,14 @@
-"""`python -m tests.faults.retention_kills`: runs of retention, killed at random borders.
+"""`python -m tests.faults.retention_kills`: kill retention runs at random boundaries.
 
-A child of this program goes on with a run and is killed (SIGKILL) before a statement or on either
-side of a commit; its successor goes on where it ended. Holds are placed between kills. At the end
-every message that was due and free is erased once, nothing else is, and the certificate holds.
+A child process continues a run and is killed (SIGKILL) before a statement or on either side of a
+commit. Its successor continues from there. Legal holds are placed between kills. At the end every
+due message without a hold is erased once, no other message is, and the certificate is valid.
 
-    --kills N      so many kills; the rest is done without
-    --chats N      so many chats
-    --seed N       of the borders and of what is held
+--kills N      number of kills; the rest of the run is not killed
+    --chats N      number of chats
+    --seed N       seed for the boundaries and the holds
 
-Ends with a code other than 0 at the first violation. Data lies where that of `crashes` does.
+Exits with a code other than 0 at the first violation. Data is stored as for `crashes`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tests.load.bulk import fill
 
 DAYS = 90
 HOLDS = 3
-# Enough for a few steps, so that most of those who are sent are killed.
+# A child runs only a few steps, so most children are killed.
 BORDERS = 150
 
 
@@ -55,7 +55,7 @@ def prepare(owner: User, *, chats: int, dice: random.Random, now: datetime) -> N
 
 
 def look(due: set[str], *, young: set[str]) -> None:
-    """Raise `Violation` where something was erased twice, or that was not due."""
+    """Raise `Violation` if a message was erased twice or was not due."""
     left = {str(pk) for pk in Message.objects.filter(erased_at=None).values_list("pk", flat=True)}
     if not young <= left:
         raise Violation("a message was erased that was not due")
@@ -66,7 +66,7 @@ def look(due: set[str], *, young: set[str]) -> None:
 
 
 def play(owner: User, *, kills: int, dice: random.Random, now: datetime) -> tuple[int, int]:
-    """Kill the run until it ends all the same; how often, and how many holds were placed."""
+    """Kill the run until it completes; return the numbers of kills and holds."""
     due, young = by_age(owner, now=now)
     go_on = partial(retention.go_on, clock=timezone.now, is_closing=lambda: False)
     killed = held = 0
@@ -94,7 +94,7 @@ def by_age(owner: User, *, now: datetime) -> tuple[set[str], set[str]]:
 
 
 def settle(run: RetentionRun, *, chats: int, now: datetime) -> None:
-    """Raise `Violation` where the run left something out, or its certificate does not hold."""
+    """Raise `Violation` if the run is incomplete or its certificate is invalid."""
     run.refresh_from_db()
     kept = holds.held(now=now).chats
     old = Message.objects.filter(erased_at=None, created_at__lte=now - timedelta(days=DAYS))
@@ -107,7 +107,7 @@ def settle(run: RetentionRun, *, chats: int, now: datetime) -> None:
 
 
 def main() -> None:
-    """Do what is asked for and print what came of it."""
+    """Run with the given options and print the result."""
     given = argparse.ArgumentParser()
     given.add_argument("--kills", type=int, default=30)
     given.add_argument("--chats", type=int, default=24)

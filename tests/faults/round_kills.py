@@ -1,17 +1,16 @@
-"""`python -m tests.faults.round_kills`: processes killed while agents reply, in turn or at once.
+"""`python -m tests.faults.round_kills`: kill processes while agents reply, in turn or in parallel.
 
-Each step is a deed in a child of this program, or several at the same time: a person's message, the
-work on a turn, a stop, another try of a failed reply, going on with a round, another reply in the
-place of one, or a sweep. Some are killed (SIGKILL) at a random border: before a statement, or on
-either side of a commit. The dead are swept and the work goes on. What was to become of it is told
-by a model of the script (`round_play`), which asks the pure engine who follows; every step is
-compared with it.
+Each step is an operation in a child process, or several at the same time. Operations: a person's
+message, work on a turn, a stop, a retry of a failed reply, continuing a round, regenerating a
+reply, and a sweep. Some are killed (SIGKILL) at a random boundary: before a statement, or on either
+side of a commit. Dead workers are swept and the work continues. A model of the script
+(`round_play`) computes the expected state with the pure engine. Every step is compared with it.
 
-    --rounds N     so many rounds at least
-    --kills N      so many kills; the rest is done without
-    --naive NAME   break the product first, to see that this program notices
+--rounds N     minimum number of rounds
+    --kills N      number of kills; the rest is not killed
+    --naive NAME   break the product first to check that this program notices
 
-Ends with a code other than 0 at the first violation. Data lies where that of `crashes` does.
+Exits with a code other than 0 at the first violation. Data is stored as for `crashes`.
 """
 
 import argparse
@@ -46,18 +45,18 @@ from tests.faults.round_play import FOREVER, NAMES, RULES
 from tests.faults.round_scene import Deed, Scene
 from tests.faults.round_ways import WAYS
 
-# More than the work on a turn has.
+# More boundaries than the work on a turn has.
 BORDERS = 100
-# A chat has no more branches than this, so that the laws are looked at quickly.
+# The maximum number of branches of a chat, so that the checks stay fast.
 BRANCHES = 6
 STUCK_SECONDS = 60
 
 
 def in_children(deeds: Sequence[Deed], *, at: Sequence[int]) -> int:
-    """Do deeds at the same time, each in a process of its own; how many were killed at a border.
+    """Run operations concurrently in child processes; return how many were killed.
 
-    What a dead worker held is freed at once, as by the sweep. A refusal with a code is a right
-    answer; any other failure is a violation.
+    Leases of dead workers are released at once, as by the sweep. A refusal with a code is a valid
+    result; any other failure is a violation.
     """
     children: dict[int, int] = {}
     for number, (deed, place) in enumerate(zip(deeds, at, strict=True)):
@@ -83,14 +82,14 @@ def in_children(deeds: Sequence[Deed], *, at: Sequence[int]) -> int:
 
 
 def end_all(children: dict[int, int]) -> None:
-    """End the processes that are left."""
+    """End the remaining processes."""
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
 def under_borders(deed: Deed, *, at: int) -> None:
-    """Do it, and die at a border."""
+    """Run an operation and die at a boundary."""
     border = Border(at)
     connection._commit = border.committing  # type: ignore[attr-defined]  # as in `crashes`
     with connection.execute_wrapper(border), suppress(Refusal):
@@ -100,7 +99,7 @@ def under_borders(deed: Deed, *, at: int) -> None:
 def kill_rounds(
     owner: User, *, rounds_wanted: int, kills: int, dice: random.Random
 ) -> Counter[tuple[str, str]]:
-    """Kill deeds of rounds at random borders; how many of each were killed or ended before."""
+    """Kill operations of rounds at random boundaries; return the kills and completions of each."""
     kinds = sorted(RULES)
     scenes = [Scene(owner, kinds[n % len(kinds)]) for n in range(max(6, rounds_wanted // 5))]
     seen: Counter[tuple[str, str]] = Counter()
@@ -130,7 +129,7 @@ def kill_rounds(
 
 
 def pick(scene: Scene, *, number: int, dice: random.Random) -> tuple[str, list[Deed]]:
-    """A deed that the chat has a place for, or several at the same time."""
+    """Pick one operation that the chat allows, or several concurrent ones."""
     turns = scene.unfinished()
     named = dice.choice(NAMES) if dice.random() < 0.3 else ""
     text = f"{f'@{named} ' if named else ''}Message {number}: what do you think?"
@@ -150,7 +149,7 @@ def pick(scene: Scene, *, number: int, dice: random.Random) -> tuple[str, list[D
 
 
 def stop_some(scene: Scene, turns: list[Turn], *, dice: random.Random) -> tuple[str, list[Deed]]:
-    """A person stops a reply, with those beside it or without, or all."""
+    """Stop a reply, with or without its parallel replies, or stop all."""
     given: dict[str, Any] = {"user": scene.chat.owner, "turn": dice.choice(turns)}
     given |= {"now": timezone.now(), "with_others": dice.random() < 0.5}
     if dice.random() < 0.4:
@@ -159,7 +158,7 @@ def stop_some(scene: Scene, turns: list[Turn], *, dice: random.Random) -> tuple[
 
 
 def write(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[str, list[Deed]]:
-    """A person writes between two replies, during one, or beside whatever a worker does."""
+    """Write a message between two replies, during one, or concurrently with a worker."""
     found = dice.random()
     said = scene.say(text, named)
     if found < 0.3:
@@ -170,7 +169,7 @@ def write(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[
 
 
 def together(scene: Scene, *, dice: random.Random) -> tuple[str, list[Deed]]:
-    """Two workers, or three: on lanes of a round, on branches, or on the very same turn."""
+    """Two or three workers: on lanes of a round, on branches, or on the same turn."""
     turns = scene.workable()
     is_apart = sum(bool(turn.lane) for turn in turns) > 1
     workers = dice.choice([2, 2, 3])
@@ -183,12 +182,12 @@ def together(scene: Scene, *, dice: random.Random) -> tuple[str, list[Deed]]:
 
 
 def begin(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[str, list[Deed]]:
-    """What a person does where nobody is replying: writes, goes on, tries again, asks anew."""
+    """A person's action while no reply runs: write, continue, retry or regenerate."""
     branch = branch_of(scene.chat)
     last = Turn.objects.filter(branch=branch).order_by("accepted").last()
     made = Round.objects.filter(branch=branch).order_by("started_at").last()
     found = dice.random()
-    # The script of `round_play` knows no other try of a reply that was stopped.
+    # The script of `round_play` has no retry of a reply that was stopped.
     if last is not None and last.status == Turn.Status.FAILED and found < 0.95:
         return "retry", [scene.retry(last)]
     if made is not None and made.status in ("limit", "pair", "stopped", "failed") and found < 0.6:
@@ -199,7 +198,7 @@ def begin(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[
 
 
 def anew(scene: Scene, *, dice: random.Random) -> tuple[str, list[Deed]] | None:
-    """Another reply in the place of one, alone or with those who followed; None without one."""
+    """Regenerate a reply, alone or with the replies that followed; None without a reply."""
     branch = branch_of(scene.chat)
     path = history.on_path(branch, after=0, before=branch.last_seq + 1)
     replies = list(path.filter(role="assistant", turn__agent__isnull=False).order_by("seq"))
@@ -214,7 +213,7 @@ def anew(scene: Scene, *, dice: random.Random) -> tuple[str, list[Deed]] | None:
 
 
 def settle(scene: Scene, *, seen: Counter[tuple[str, str]]) -> None:
-    """Work goes on until nothing is queued; then all was said."""
+    """Work until the queue is empty, then check that all replies exist."""
     while scene.unfinished():
         if in_children([scene.work], at=[0]):
             raise Violation("a process was killed by somebody else")
@@ -225,7 +224,7 @@ def settle(scene: Scene, *, seen: Counter[tuple[str, str]]) -> None:
 
 
 def main() -> None:
-    """Do what is asked for and print a table."""
+    """Run with the given options and print a table."""
     given = argparse.ArgumentParser()
     given.add_argument("--rounds", type=int, default=50)
     given.add_argument("--kills", type=int, default=100)

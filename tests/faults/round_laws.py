@@ -1,4 +1,4 @@
-"""What the turns of a team's rounds must hold among themselves, whoever was killed."""
+"""Invariants of the turns of a team's rounds, whatever was killed."""
 
 from itertools import combinations
 from typing import Any
@@ -8,12 +8,13 @@ from chats.models.turns import UNFINISHED
 from chats.record import history
 from tests.faults.laws import Violation
 
-# How often a finished reply looks for its place, and how long it waits for one without a worker.
+# How often a finished reply checks for its position, and how long it waits for one without a
+# worker.
 PLACE_EVERY, UNBEGUN_SECONDS = 0.01, 0.4
 
 
 def assert_one_waits(branch: Branch) -> None:
-    """At most one turn of the branch is not begun, beside lanes, and one round runs, if any."""
+    """Check that a branch has at most one waiting turn, apart from lanes, and one running round."""
     turns = list(Turn.objects.filter(branch=branch, status__in=UNFINISHED))
     if sum(t.status == "queued" and not t.attempt and not t.lane for t in turns) > 1:
         raise Violation("two turns of a branch wait that nobody has begun")
@@ -25,15 +26,15 @@ def assert_one_waits(branch: Branch) -> None:
 
 
 def assert_lanes(made: Round) -> None:
-    """Lanes see the same, reply once each, and stand in their order.
+    """Check that lanes get the same context, reply once each, and are in order.
 
-    One stands behind a later one only if that has waited for it, while it had no worker.
+    A lane may follow a later one only if that one waited for it while it had no worker.
     """
     lanes = list(Turn.objects.filter(round=made, lane__gt=0).order_by("lane"))
     seen = {lane.seen_to for lane in lanes if lane.seen_to is not None}
     if len(seen) > 1:
         raise Violation(f"lanes of a round do not see the same: up to {seen}")
-    # Where nobody had begun, the first turn went to the round that replaced this one.
+    # If no lane had begun, the first turn moved to the round that replaced this one.
     first = 2 if made.status == Round.Status.REPLACED and lanes and lanes[0].lane == 2 else 1
     if [lane.lane for lane in lanes] != list(range(first, first + len(lanes))):
         raise Violation("two turns have one lane, or none has it")
@@ -46,7 +47,7 @@ def assert_lanes(made: Round) -> None:
 
 
 def assert_questions_seen(chat: Chat) -> None:
-    """Each agent that has begun was shown the message that it replies to, on its own branch."""
+    """Check that each agent that began saw the message it replies to, on its own branch."""
     begun = Turn.objects.filter(branch__chat=chat, agent__isnull=False, seen_to__isnull=False)
     for turn in begun.filter(trigger__seq__isnull=False).select_related("branch", "trigger"):
         seen = history.on_path(turn.branch, after=0, before=(turn.seen_to or 0) + 1)
@@ -55,7 +56,7 @@ def assert_questions_seen(chat: Chat) -> None:
 
 
 def reply_of(lane: Turn) -> int:
-    """The place of a lane's reply; 0 without one."""
+    """The position of a lane's reply, or 0."""
     places = [row.seq or 0 for row in lane.messages.filter(role="assistant")]
     if len(places) > 1:
         raise Violation("a lane replied twice")
@@ -63,7 +64,7 @@ def reply_of(lane: Turn) -> int:
 
 
 def has_waited(later: Turn, earlier: Turn) -> bool:
-    """Whether a lane waited long enough for an earlier one, which nobody worked on until then."""
+    """Return True if a lane waited long enough for an earlier one that had no worker."""
     begun, end, beginning = later.first_token_at, later.finished_at, earlier.started_at
     if begun is None or end is None or beginning is None:
         return False
@@ -72,7 +73,7 @@ def has_waited(later: Turn, earlier: Turn) -> bool:
 
 
 def assert_same_prompts(chat: Chat) -> None:
-    """Each attempt at a reply sent the same prompt, byte for byte."""
+    """Check that each attempt at a reply sent the same prompt, byte for byte."""
     receipts = Receipt.objects.filter(turn__branch__chat=chat, turn__agent__isnull=False)
     prompts: dict[Any, set[str]] = {}
     for turn, step, digest in receipts.values_list("turn", "step", "prompt_sha256"):

@@ -1,7 +1,7 @@
-"""What must become of a team's rounds, told by a script and the events of a chat's ledger.
+"""The expected state of a team's rounds, from a script and the events of a chat's ledger.
 
-Knows nothing of rows: who follows is asked of the pure engine, the rest is written down here once
-more. `round_kills` compares what it tells with what the product stored.
+It reads no rows. The pure engine decides who replies next; all other rules are implemented here a
+second time. `round_kills` compares the result with the stored state.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,14 +16,14 @@ from tests.faults.laws import Violation
 NAMES = ("Alpha", "Beta", "Gamma", "Delta", "Omega")
 MEMBERS = tuple(engine.Member(name.lower(), name) for name in NAMES)
 FOREVER = 10**7
-# The rules of the teams; the names are those of their scripts.
+# The rules of the teams, by the names of their scripts.
 RULES: dict[str, dict[str, Any]] = {
     "all": {"routing": "all", "hop_limit": 8},
     "robin": {"routing": "round_robin", "hop_limit": 6},
     "person": {"routing": "person", "hop_limit": 7},
     "apart": {"routing": "all", "independent": True, "hop_limit": 8},
     "strict": {"routing": "all", "goes_on_after_failure": False, "hop_limit": 8},
-    # Fewer begin together than there are.
+    # Fewer begin together than the team has.
     "narrow": {"routing": "all", "independent": True, "hop_limit": 3},
 }
 INPUT, OUTPUT = 10, 5
@@ -33,7 +33,7 @@ OVER = {"turn.completed", "turn.failed", "turn.stopped"}
 
 @dataclass(frozen=True)
 class Line:
-    """What an agent says: its words, whom it calls, or that it fails or only passes."""
+    """An agent's scripted reply: its text and mentions, a failure, or a pass."""
 
     words: str
     called: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Line:
 
 
 def line(kind: str, number: int, hop: int, *, tries: int = 1) -> Line:
-    """What the reply at a hop of a chat's round says; the scripts take turns."""
+    """The reply at a hop of a chat's round; the scripts alternate."""
     words, way = f"Reply {number}.{hop} of {kind}.", number % 5
     if way == 1 and hop == 2 and tries == 1:
         return Line(words, fails=True)
@@ -68,7 +68,7 @@ def line(kind: str, number: int, hop: int, *, tries: int = 1) -> Line:
 
 @dataclass(eq=False)
 class Expected:
-    """A round as the script has it; `only`: it ends with its first reply."""
+    """An expected round. `only`: it ends with its first reply."""
 
     number: int
     branch: str
@@ -86,7 +86,7 @@ class Expected:
 
 @dataclass(eq=False)
 class Part:
-    """A turn as the script has it; `lane`: its place among those that began together."""
+    """An expected turn. `lane`: its position among the turns that began together."""
 
     made: Expected
     role: str = ""
@@ -98,11 +98,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known beside the ledger: whom a person's messages name, and what people asked for.
+    """Facts that the ledger lacks: names mentioned by people, and their requests.
 
-    `asked`: of each branch, the turn whose reply was asked for again, and whether those who
-    followed play on. `retried`: the failed turns that somebody tried again. `stopped`: whether
-    anybody stopped several replies at once.
+    `asked`: for each branch, the turn whose reply was regenerated, and whether later agents reply
+    again. `retried`: the failed turns that were retried. `stopped`: whether several replies were
+    stopped at once.
     """
 
     said: Mapping[str, str]
@@ -112,7 +112,7 @@ class Known:
 
 
 def without_last(roles: Sequence[str], role: str) -> list[str]:
-    """The roles without the last one of a name; others may have ended behind it."""
+    """The roles without the last one of a name; others may have ended after it."""
     behind = list(reversed(roles))
     if role in behind:
         behind.remove(role)
@@ -120,7 +120,7 @@ def without_last(roles: Sequence[str], role: str) -> list[str]:
 
 
 class Play:
-    """The rounds of a chat as they must be after the events of its ledger."""
+    """The expected rounds of a chat after the events of its ledger."""
 
     def __init__(self, kind: str, known: Known) -> None:
         self.kind, self.known = kind, known
@@ -131,13 +131,13 @@ class Play:
         self.parts: dict[str, Part] = {}
         # The message that a turn was made for.
         self.words: dict[str, str] = {}
-        # The following turns, of which the ledger has not told yet.
+        # The following turns that have no ledger event yet.
         self.pending: list[Part] = []
 
     def read(self, events: Iterable[AuditEvent], *, texts: Mapping[str, str]) -> None:
-        """Follow a chat's ledger. What was written in one transaction has one time.
+        """Replay a chat's ledger. Events of one transaction have the same time.
 
-        A message is told of behind what it caused, so it is taken first.
+        A message's event comes after the events it caused, so it is handled first.
         """
         for _, group in groupby(events, key=lambda event: event.at):
             for event in sorted(group, key=lambda event: "message" not in event.data):
@@ -146,7 +146,7 @@ class Play:
             raise Violation("the round was forgotten: nobody follows an ended reply")
 
     def heed(self, event: AuditEvent, *, texts: Mapping[str, str]) -> None:
-        """One event."""
+        """Handle one event."""
         turn = str(event.turn_id)
         if event.type == "turn.started" and "message" in event.data:
             self.message(turn, texts[event.data["message"]])
@@ -162,7 +162,7 @@ class Play:
             self.over(turn, event.type.removeprefix("turn."))
 
     def message(self, turn: str, text: str) -> None:
-        """A person's message, and the turn that was named for it."""
+        """Handle a person's message and the turn created for it."""
         named = self.known.said[text]
         names = [named] if named else []
         known = self.parts.get(turn)
@@ -186,7 +186,7 @@ class Play:
             self.open(turn, names, opening=text)
 
     def open(self, turn: str, names: Sequence[str], *, opening: str) -> None:
-        """A new round, begun by this turn."""
+        """Open a round that this turn begins."""
         branch = self.known.branch_of[turn]
         here = [made for made in self.rounds if made.branch == branch]
         for made in here:
@@ -199,12 +199,12 @@ class Play:
         self.parts[turn] = self.with_others(Part(made, roles[0], 1))
 
     def last_speaker(self, branch: str) -> str:
-        """Who replied last on a branch."""
+        """The last agent that replied on a branch."""
         spoken = [made for made in self.rounds if made.branch == branch and made.hops]
         return spoken[-1].spoke[-1] if spoken and spoken[-1].spoke else ""
 
     def with_others(self, first: Part) -> Part:
-        """The first turn of a round; in an independent team others begin together with it."""
+        """The first turn of a round. In an independent team the other turns begin with it."""
         made = first.made
         beside = made.queue[: self.rules.hop_limit - 1] if self.is_independent else []
         if beside:
@@ -216,7 +216,7 @@ class Play:
         return first
 
     def began(self, data: Mapping[str, Any]) -> None:
-        """A round of which the ledger tells: by a message, or because a person asked."""
+        """Handle a round that the ledger reports: begun by a message or by a person's request."""
         if data.get("goes_on"):
             self.goes_on(data["round"])
         elif data.get("again"):
@@ -227,7 +227,7 @@ class Play:
             raise Violation("a round came from nowhere")
 
     def goes_on(self, pk: str) -> None:
-        """A person goes on with the last round of a branch, with its limits anew."""
+        """Continue the last round of a branch with its limits reset."""
         branch = self.known.branch_of[pk]
         last = [made for made in self.rounds if made.branch == branch][-1]
         busy = any(p.status == "queued" and p.made.branch == branch for p in self.parts.values())
@@ -243,7 +243,7 @@ class Play:
         self.with_others(first)
 
     def again(self, branch: str, pk: str) -> Part:
-        """Another reply in the place of one, on a branch of its own."""
+        """Regenerate a reply on a new branch."""
         turn, plays_on = self.known.asked[branch]
         source = self.parts[turn]
         later = [p for p in self.parts.values() if p.made is source.made and p.hop > source.hop]
@@ -261,7 +261,7 @@ class Play:
         return Part(made, source.role, source.hop)
 
     def follows(self, turn: str, data: Mapping[str, Any]) -> None:
-        """A turn that the round made itself, or that a person asked for without a message."""
+        """Handle a turn that the round created, or that a person requested without a message."""
         if self.pending:
             self.parts[turn] = self.pending.pop(0)
             return
@@ -280,10 +280,10 @@ class Play:
         self.parts[turn] = Part(made, last.role, last.hop, tries=last.tries + 1)
 
     def absorbed(self, turn: str) -> None:
-        """A turn that another one made needless: a lane that nobody has begun, or the next one's.
+        """Handle a turn that another made unnecessary: a lane that has not begun, or the next turn.
 
-        Where the first lane was stopped before any began, what is written then is taken up by the
-        first that begins, and its own turn has nothing left to do.
+        If the first lane was stopped before any lane began, the first lane that begins includes
+        later messages. Their turn then has nothing left to do.
         """
         part = self.parts[turn]
         is_late = bool(part.lane) and part.made.status == "replaced"
@@ -293,19 +293,19 @@ class Play:
         part.status = "absorbed"
 
     def stopped(self, pk: str) -> None:
-        """A person stopped all that is written at the same time."""
+        """A person stopped all parallel replies."""
         made = next(made for made in self.rounds if made.pk == pk)
         if made.status == "running" and not self.beside(made):
             raise Violation("a round was stopped before its reply")
         made.status = "stopped"
 
     def beside(self, made: Expected, *, but: Part | None = None) -> list[Part]:
-        """The lanes of a round that are not over."""
+        """The lanes of a round that have not ended."""
         found = (p for p in self.parts.values() if p.made is made and p.lane and p is not but)
         return [part for part in found if part.status == "queued"]
 
     def over(self, turn: str, status: str) -> None:
-        """The end of a turn, and who follows."""
+        """Handle the end of a turn and decide who replies next."""
         part = self.parts[turn]
         if part.status != "queued" or self.pending:
             raise Violation("a turn ended twice, or the one before it left nobody behind")
@@ -331,7 +331,7 @@ class Play:
             self.open(behind, [], opening=self.words[behind])
 
     def count(self, part: Part) -> None:
-        """An ended reply counts."""
+        """Count a reply that has ended."""
         made, says = part.made, self.line(part)
         completed = part.status == "completed"
         made.hops += 1
@@ -341,11 +341,11 @@ class Play:
         made.tokens += INPUT + OUTPUT if completed else 0
 
     def line(self, part: Part) -> Line:
-        """What a turn says."""
+        """The scripted reply of a turn."""
         return line(self.kind, part.made.number, part.hop, tries=part.tries)
 
     def note_calls(self, part: Part, *, others: Sequence[Part]) -> None:
-        """Who is called while others are still writing has a turn behind all."""
+        """An agent mentioned while others still reply gets a turn after all of them."""
         if part.status != "completed":
             return
         roles, _ = engine.found(self.line(part).called, members=MEMBERS, speaker=part.role)
@@ -354,7 +354,7 @@ class Play:
         part.made.queue = list(dict.fromkeys(queue))
 
     def go_on(self, part: Part, *, behind: str) -> None:
-        """What the engine says."""
+        """Apply the engine's decision."""
         made = part.made
         lanes = [p for p in self.parts.values() if p.made is made and p.lane and part.lane]
         if part.status == "stopped" and not any(p.status == "completed" for p in lanes):

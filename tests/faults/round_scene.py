@@ -1,6 +1,6 @@
-"""A chat of a team, what people and workers do in it, and every law that it has to hold.
+"""A team's chat, the actions of people and workers in it, and the checks of its invariants.
 
-Needs a set up Django; `round_kills` does that.
+Django must be set up first; `round_kills` does that.
 """
 
 import uuid
@@ -53,18 +53,18 @@ from tests.faults.round_play import (
 )
 
 FAILS = "provider_rejected"
-# Of an id so much is enough to know it by.
+# Enough characters of an id to recognise it.
 ID_SHOWN = 6
 Deed = Callable[[], Any]
 
 
 def short(value: object) -> str:
-    """A value of a row, shortened where it is an id."""
+    """A value of a row; ids are shortened."""
     return str(value)[:ID_SHOWN] if isinstance(value, uuid.UUID) else str(value)
 
 
 class Scene:
-    """A chat of a team, and what is known of it."""
+    """A team's chat and the facts recorded about it."""
 
     def __init__(self, owner: User, kind: str) -> None:
         now = timezone.now()
@@ -81,11 +81,10 @@ class Scene:
         team.save()
         self.chat.team = team
         self.chat.save()
-        # What a person wrote and whom it names, and what perhaps was not heard.
+        # Messages that a person wrote with the names they mention, and messages that may be lost.
         self.said: dict[str, str] = {}
         self.perhaps: dict[str, str] = {}
-        # Replies asked for again by their branches, what was asked for last, and failed turns that
-        # were tried again.
+        # Regenerated replies by branch, the last request, and failed turns that were retried.
         self.asked: dict[str, tuple[str, bool]] = {}
         self.asking: tuple[str, bool] | None = None
         self.retried: set[str] = set()
@@ -93,12 +92,12 @@ class Scene:
         self.receipts: set[Any] = set()
 
     def unfinished(self) -> list[Turn]:
-        """The turns that are not over, the oldest first."""
+        """The turns that have not ended, oldest first."""
         turns = Turn.objects.filter(branch__chat=self.chat, status__in=UNFINISHED)
         return list(turns.select_related("round", "agent", "branch__chat").order_by("accepted"))
 
     def workable(self) -> list[Turn]:
-        """The turns that workers could begin now: of each branch the first, and its lanes."""
+        """The turns that workers could begin now: the first of each branch, and its lanes."""
         found: list[Turn] = []
         for turn in self.unfinished():
             mates = [other for other in found if other.branch_id == turn.branch_id]
@@ -108,23 +107,23 @@ class Scene:
         return found
 
     def say(self, text: str, named: str) -> Deed:
-        """A person's message, as a deed."""
+        """A person's message, as an operation."""
         self.perhaps[text] = named
         chat = Chat.objects.get(pk=self.chat.pk)
         return lambda: start(user=chat.owner, chat=chat, text=text, now=timezone.now())
 
     def go_on(self) -> None:
-        """What a person does who goes on with a round that ended early."""
+        """Continue a round that ended early, as an operation."""
         chat = Chat.objects.get(pk=self.chat.pk)
         play.go_on(user=chat.owner, chat=chat, now=timezone.now())
 
     def retry(self, turn: Turn) -> Deed:
-        """Another try of a failed reply, as a deed."""
+        """A retry of a failed reply, as an operation."""
         self.retried.add(str(turn.pk))
         return lambda: retry(user=self.chat.owner, turn=turn, now=timezone.now())
 
     def ask_again(self, message: Message, *, play_on: bool) -> Deed:
-        """Another reply in the place of one, as a deed."""
+        """A regenerated reply, as an operation."""
         self.asking = (str(message.turn_id), play_on)
         return lambda: regenerate(
             user=self.chat.owner, message=message, now=timezone.now(), play_on=play_on
@@ -133,14 +132,15 @@ class Scene:
     def work(
         self, turn: Turn | None = None, *, worker: str = "test", meanwhile: Deed | None = None
     ) -> None:
-        """What a worker does with a turn, or the chat's next, while a person may write."""
+        """Work on a turn, or on the chat's next one, while a person may write."""
         turn = turn or self.workable()[0]
         put(run, "PLACE_EVERY", PLACE_EVERY)
         put(run, "UNBEGUN_SECONDS", UNBEGUN_SECONDS)
         script: list[Any] = []
 
         async def speak(worker: InlineWorker) -> None:
-            # Only now: a message that came before the turn began may have given it another round.
+            # Only now: a message that arrived before the turn began may have moved it to another
+            # round.
             says = await worker.db(self.line_of, turn_id=turn.pk)
             if meanwhile is not None:
                 await worker.db(meanwhile)
@@ -157,32 +157,32 @@ class Scene:
         async_to_sync(working.turn)(turn.pk)
 
     def line_of(self, turn_id: uuid.UUID) -> Line:
-        """What the script has a turn say."""
+        """The scripted reply of a turn."""
         turn = Turn.objects.get(pk=turn_id)
         same = Turn.objects.filter(round=turn.round_id, hop=turn.hop, accepted__lte=turn.accepted)
         number = self.numbers()[str(turn.round_id)]
         return line(self.kind, number, turn.hop or 0, tries=same.count())
 
     def numbers(self) -> dict[str, int]:
-        """The number of each round of the chat, in the order in which the ledger tells of them."""
+        """The number of each round of the chat, in the ledger's order."""
         told = AuditEvent.objects.filter(chat_id=self.chat.pk, type="round.started").order_by("seq")
         return {event.data["round"]: number for number, event in enumerate(told, start=1)}
 
     def stop(self) -> None:
-        """What a person does who wants no more replies."""
+        """Stop all replies, as an operation."""
         with transaction.atomic():
             locking.locked_chat(self.chat.pk)
             stop_all(chat=self.chat, actor="user:1", now=timezone.now())
 
     def heal(self) -> None:
-        """The dead are swept, in one way or the other."""
+        """Sweep dead workers, in one of two ways."""
         recover.take_over(now=timezone.now(), worker="test")
         town.declare_dead(self.chat)
 
     def look(self, *, certain: bool) -> None:
-        """Every law; `certain` when nobody was killed, so that what was written was heard.
+        """Check every invariant. `certain`: no process was killed, so all messages were stored.
 
-        A violation carries the rows of the chat.
+        A violation includes the rows of the chat.
         """
         try:
             self.hold_laws(certain=certain)
@@ -191,7 +191,7 @@ class Scene:
             raise
 
     def rows(self) -> str:
-        """The turns, messages, rounds and events of the chat, a line each."""
+        """The turns, messages, rounds and events of the chat, one per line."""
         here = {"branch__chat": self.chat}
         turn = (
             "accepted",
@@ -216,7 +216,7 @@ class Scene:
         return "\n".join([f"team: {self.kind}", *lines])
 
     def hold_laws(self, *, certain: bool) -> None:
-        """Raise `Violation` where a law is broken."""
+        """Raise `Violation` if an invariant is broken."""
         self.hear(certain=certain)
         now = originals(self.chat)
         if not self.before.items() <= now.items():
@@ -244,7 +244,7 @@ class Scene:
             raise Violation(f"the ledger is broken: {breaks}")
 
     def hear(self, *, certain: bool) -> None:
-        """Each message of the person is there, once."""
+        """Check that each message of the person is stored once."""
         rows = Message.objects.filter(branch__chat=self.chat, role="user")
         heard = Counter(row.text for row in rows)
         for text, named in self.perhaps.items():
@@ -255,7 +255,7 @@ class Scene:
             raise Violation("a message of the person was lost, doubled or changed")
 
     def know_branches(self) -> None:
-        """A new branch is of the reply that was asked for again."""
+        """Record a new branch as that of the regenerated reply."""
         made = AuditEvent.objects.filter(
             chat_id=self.chat.pk, type="branch.created", data__cause="regenerate"
         )
@@ -267,7 +267,7 @@ class Scene:
         self.asking = None
 
     def replayed(self) -> Play:
-        """What must have come of the events, by the script."""
+        """The expected state after the events, according to the script."""
         here = {"branch__chat": self.chat}
         branch_of = {
             str(pk): str(branch)
@@ -282,7 +282,7 @@ class Scene:
         return told
 
     def assert_rounds(self, told: Play) -> None:
-        """The rounds are the script's, and none is over its limit."""
+        """Check that the rounds match the script and are within their limits."""
         rows = {str(r.pk): r for r in Round.objects.filter(branch__chat=self.chat)}
         found = [
             (
@@ -309,7 +309,7 @@ class Scene:
             raise Violation("a round went over its limit")
 
     def assert_turns(self, told: Play) -> None:
-        """The turns are the script's, and fail by it alone."""
+        """Check that the turns match the script and fail only where it says so."""
         number = self.numbers()
         turns = list(Turn.objects.filter(branch__chat=self.chat).select_related("agent"))
         spoken = {
@@ -335,7 +335,7 @@ class Scene:
                 raise Violation(f"a turn failed: {turn.error_code}")
 
     def assert_replies(self, told: Play) -> None:
-        """The replies stand in the order of their ends, each once, with its words and names."""
+        """Check that the replies are in the order of their ends, each once, with text and names."""
         ended = AuditEvent.objects.filter(chat_id=self.chat.pk, type="turn.completed")
         wanted: dict[str, list[Any]] = {}
         for event in ended.order_by("seq"):
@@ -354,14 +354,14 @@ class Scene:
             if found != wanted.get(str(branch.pk), []):
                 raise Violation(f"the replies are {found}, by the script {wanted}")
             parts = [told.parts[pk] for pk, *_ in found]
-            # Lanes have a law of their own.
+            # Lanes have a separate check.
             hops = [(p.made.number, p.hop if not p.lane else 0) for p in parts]
             if hops != sorted(hops):
                 raise Violation(f"the replies do not stand in the order of hops: {hops}")
 
     def assert_none_waits_for_nobody(self) -> None:
-        """No message waits for a turn that is over."""
-        # Who stops the turn of a message leaves it to the next one.
+        """Check that no message waits for a turn that has ended."""
+        # Stopping the turn of a message leaves the message to the next turn.
         ended = Turn.objects.filter(branch__chat=self.chat).exclude(status__in=UNFINISHED)
         answered = set(
             ended.exclude(status__in=["stopped", "absorbed"]).values_list("pk", flat=True)

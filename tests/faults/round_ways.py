@@ -1,4 +1,4 @@
-"""Rounds of a team broken in ways that seem natural, so that `round_kills` is seen to notice."""
+"""Plausible mistakes in a team's rounds, to check that `round_kills` detects them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.faults.naive import put
 
 
 def go_on_later() -> None:
-    """Who follows is written in the transaction after the one that ends the reply."""
+    """Decide who replies next in the transaction after the one that ends the reply."""
 
     def later(*given: Any, **named: Any) -> None:
         def tell() -> None:
@@ -23,12 +23,12 @@ def go_on_later() -> None:
 
 
 def forget_the_next() -> None:
-    """The end of a reply is the end."""
+    """End a reply without starting the next one."""
     put(rounds, "turn_ended", lambda *_, **__: None)
 
 
 def forget_what_was_seen() -> None:
-    """A later attempt takes up what was written since the first one."""
+    """Let a later attempt read messages written after the first attempt."""
 
     def anew(turn: Turn, **named: Any) -> Turn:
         turn.seen_to = None
@@ -38,16 +38,16 @@ def forget_what_was_seen() -> None:
 
 
 def stand_anywhere() -> None:
-    """A reply that is written beside others takes the next place."""
+    """Give a parallel reply the next free position."""
 
     async def at_once(_attempt: run.TurnAttempt) -> None:
-        """Wait for nobody."""
+        """Do not wait for other lanes."""
 
     run.TurnAttempt.await_place = at_once  # type: ignore[method-assign, assignment]  # on purpose
 
 
 def look_anew() -> None:
-    """Each of the replies that are written beside each other sees what is there by then."""
+    """Let each parallel reply see the messages that exist when it begins."""
     put(lanes, "seen_to", lambda _turn: None)
 
 

@@ -1,4 +1,4 @@
-"""The stores of a fault test: an own Redis server, an SQLite file or an own PostgreSQL cluster."""
+"""The stores of a fault test: a Redis server, and an SQLite file or a PostgreSQL cluster."""
 
 import os
 import pwd
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Broker:
-    """A server of the Redis kind on a unix socket of the tree's folder, as the launcher runs it."""
+    """A Redis-compatible server on a unix socket of the tree's folder, as the launcher runs it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,18 +50,18 @@ class Broker:
             raise RuntimeError(self.program.said())
 
     def kill(self) -> None:
-        """End it at once; what it had not written to its file is gone."""
+        """Kill it; data that was not written to its file is lost."""
         if self.program is not None:
             self.program.kill()
 
     def flush(self) -> None:
-        """Lose everything: tasks, streams, positions."""
+        """Delete all data: tasks, streams, positions."""
         with Redis.from_url(self.url) as client:
             client.flushall()
 
 
 class Database(Protocol):
-    """Where a tree keeps its rows, and how a test reads them."""
+    """The database of a tree, and how a test reads it."""
 
     kind: str
     # For the processes of the product, and for migrations.
@@ -69,15 +69,15 @@ class Database(Protocol):
     owner_url: str
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """What a query answers, on a connection of its own; `%s` stands for a value."""
+        """The rows of a query on a new connection; `%s` is a placeholder."""
         ...
 
     def put_tables(self, env: Mapping[str, str]) -> None:
-        """Make the tables, as the tree with this environment will find them."""
+        """Create the tables for the tree with this environment."""
         ...
 
     def close(self) -> None:
-        """Let go of what the database holds outside the tree's folder."""
+        """Release resources outside the tree's folder."""
         ...
 
 
@@ -96,7 +96,7 @@ class SQLite:
         put_tables(self.path.parent)
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """Read past the writers, which WAL allows."""
+        """Read concurrently with writers, which WAL allows."""
         connection = sqlite3.connect(self.path, timeout=20)
         try:
             connection.row_factory = sqlite3.Row
@@ -105,7 +105,7 @@ class SQLite:
             connection.close()
 
     def takes_writers(self) -> bool:
-        """Whether no process holds the lock of the file's one writer."""
+        """Return True if no process holds the write lock of the file."""
         connection = sqlite3.connect(self.path, timeout=0.5, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -117,11 +117,11 @@ class SQLite:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a file needs no release."""
 
 
 class Cluster:
-    """One PostgreSQL server of our own, with a role that owns tables and one that uses them."""
+    """A PostgreSQL server with one role that owns the tables and one that uses them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -137,7 +137,7 @@ class Cluster:
 
     @property
     def data(self) -> str:
-        """Where the server keeps its files."""
+        """The server's data folder."""
         return str(self.folder / "data")
 
     def call(self, *command: str) -> None:
@@ -146,8 +146,8 @@ class Cluster:
         run([*prefix, *command], env={**os.environ, "HOME": str(self.folder)})
 
     def start(self) -> None:
-        """Start the server and wait until it takes connections."""
-        # Only processes are killed here, never the machine: what the kernel holds is kept.
+        """Start the server and wait until it accepts connections."""
+        # Tests kill processes, never the machine, so writes in the kernel's buffers survive.
         options = (
             f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=200"
             f" -c unix_socket_directories={self.folder}"
@@ -156,7 +156,7 @@ class Cluster:
         self.call(self.control, "-D", self.data, "-w", "-o", options, "-l", log, "start")
 
     def stop(self, *, mode: str = "immediate") -> None:
-        """Stop the server; `immediate` is a crash as far as its clients can tell."""
+        """Stop the server; for clients `immediate` is like a crash."""
         self.call(self.control, "-D", self.data, "-m", mode, "-w", "stop")
 
     def url(self, role: str, name: str) -> str:
@@ -186,7 +186,10 @@ class Postgres:
             cluster.execute(*GRANTS, name=name, role="owner")
 
     def put_tables(self, env: Mapping[str, str]) -> None:
-        """Make the tables as their owner; the next database of the cluster begins with them."""
+        """Create the tables as their owner.
+
+        The next database of the cluster is copied from them.
+        """
         if self.cluster.has_tables:
             return
         owner = {**env, "DATABASE_URL": self.owner_url}
@@ -195,7 +198,7 @@ class Postgres:
         self.cluster.has_tables = True
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """Read on a fresh connection: the server may have been restarted since."""
+        """Read on a new connection, because the server may have been restarted."""
         connect = psycopg.connect(
             self.cluster.url("postgres", self.name), row_factory=dict_row, autocommit=True
         )
@@ -207,9 +210,9 @@ class Postgres:
         self.cluster.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
-# The database of a cluster that has all tables and no rows of ours.
+# The template database of a cluster: all tables, no rows.
 TABLES = "tables"
-# The processes may change rows, but neither empty tables nor touch triggers.
+# The processes may change rows, but cannot truncate tables or change triggers.
 GRANTS = (
     "ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO app",
     "ALTER DEFAULT PRIVILEGES GRANT USAGE, SELECT ON SEQUENCES TO app",
@@ -219,7 +222,7 @@ GRANTS = (
 
 
 def unprivileged() -> tuple[str, list[str], str] | None:
-    """How root runs a program as somebody else, and as whom; None when we are not root."""
+    """The command prefix and the user for programs that refuse root, or None if not root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -230,11 +233,11 @@ def unprivileged() -> tuple[str, list[str], str] | None:
 
 
 def count(database: Database, table: str, where: str = "1 = 1", *values: object) -> int:
-    """How many rows of a table fit."""
+    """The number of matching rows of a table."""
     query = f"SELECT count(*) AS n FROM {table} WHERE {where}"  # noqa: S608  # texts of the tests
     return int(database.rows(query, values)[0]["n"])
 
 
 def wait_for_rows(database: Database, query: str, *values: object, seconds: float = 15) -> Row:
-    """The first row of a query as soon as it has one."""
+    """The first row of a query, as soon as there is one."""
     return until(lambda: database.rows(query, values), seconds=seconds, what=query)[0]

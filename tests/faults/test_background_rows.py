@@ -1,4 +1,4 @@
-"""Background work has processes of its own: replies never wait for it, and it ends when told to."""
+"""Background jobs run in separate processes, never delay replies, and stop on request."""
 
 import signal
 import time
@@ -16,10 +16,10 @@ from tests.faults.programs import Program, until
 from tests.faults.stores import Row, SQLite, count
 from tests.faults.test_summary_rows import WORDS, folding_chat, in_force, say, summaries
 
-# What a worker may take to end, beyond the time that its replies have.
+# The time a worker may need to end, beyond the time of its replies.
 BEYOND = 5
 DRAIN = float(TIMINGS["WORKER_DRAIN_SECONDS"])
-# Claim, sweep and some slack.
+# Claim, sweep and some margin.
 HEALED = 2 + 0.5 + 5
 SLACK = timedelta(seconds=1)
 PATIENT: dict[str, Any] = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "SUMMARY_SECONDS": "120"}
@@ -27,8 +27,8 @@ PATIENT: dict[str, Any] = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "SUMMARY_SECON
 
 @pytest.fixture
 def apart(tree: Tree) -> Iterator[tuple[Program, Program]]:
-    """A worker for replies and one for background work, as the launcher starts them."""
-    # What other tests left unsummarised would take places here.
+    """A worker for replies and one for background jobs, as the launcher starts them."""
+    # Pending summaries of other tests would take slots.
     until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
     tree.clear("worker")
     replies, background = tree.replies(), tree.background(**PATIENT)
@@ -38,12 +38,12 @@ def apart(tree: Tree) -> Iterator[tuple[Program, Program]]:
 
 
 def slow_summaries(tree: Tree, seconds: int) -> None:
-    """The model that writes summaries takes so long from now on."""
+    """Set the delay of the summary model."""
     tree.fake.configure(faults=[{"ttft": 1000 * seconds, "model": "fake", "times": 1000}])
 
 
 def due(tree: Tree, chats: int = 1, *, person: str = "alice") -> list[str]:
-    """Chats in which a summary was just asked for."""
+    """Chats with a summary that was just requested."""
     found = [tree.new_chat(model="locked", person=person) for _ in range(chats)]
     for chat in found:
         tree.desk.ask("fold_early", chat=chat)
@@ -55,24 +55,24 @@ def due(tree: Tree, chats: int = 1, *, person: str = "alice") -> list[str]:
 
 
 def is_quiet(tree: Tree) -> bool:
-    """Whether no summary is being written or waits for a place."""
+    """Return True if no summary is running or queued."""
     return not being_written(tree) and not count(
         tree.database, "chats_branch", "summary_due_at IS NOT NULL"
     )
 
 
 def being_written(tree: Tree) -> int:
-    """How many summaries are being written."""
+    """The number of running summaries."""
     return count(tree.database, "chats_compaction", "status = %s", "preparing")
 
 
 def is_written(tree: Tree, chat: str) -> bool:
-    """Whether a summary of the chat is being written."""
+    """Return True if a summary of the chat is running."""
     return any(row["status"] == "preparing" for row in summaries(tree, chat))
 
 
 def first_words(tree: Tree) -> float:
-    """Seconds from a message in a new chat to the first saved words of its reply."""
+    """Seconds from a message in a new chat to the first saved text of its reply."""
     begun = time.monotonic()
     turn = tree.post("Quickly [[fake tokens=8]]", model="locked")
     assert tree.wait_until_over(turn)["status"] == "completed"
@@ -86,9 +86,9 @@ def test_replies_go_on_beside_ten_slow_summaries(
     slow_summaries(tree, 60)
     due(tree, 10)
     until(lambda: being_written(tree) == 4, what="as many summaries as a person has places")
-    # The machine has other tests beside it; replies that had no thread would all of them wait.
+    # Other tests run on the machine. Without a free thread all of the replies would wait.
     after = median(first_words(tree) for _ in range(5))
-    # One whose lease a busy machine let run out is begun again later.
+    # A turn whose lease expired on a busy machine is retried later.
     assert being_written(tree) >= 3
     assert after < max(3 * before, before + 2), (
         f"{after:.2f} s beside summaries, {before:.2f} alone"
@@ -133,7 +133,7 @@ def test_a_worker_told_to_end_is_gone_in_time_whatever_runs(
         return
     rows = summaries(tree, chat)
     assert [(row["status"], row["reason"]) for row in rows] == [("failed", "handed_back")]
-    # The next one writes it, without being asked by a person.
+    # The next worker writes it without a request by a person.
     tree.fake.configure(faults=[])
     tree.background(**PATIENT)
     until(lambda: in_force(tree, chat), seconds=15, what="the summary of the next worker")
@@ -153,7 +153,7 @@ def test_a_killed_workers_summary_is_closed_in_time_and_written_by_the_next(
 
 
 def ends(tree: Tree, chat: str) -> list[str]:
-    """The reasons of attempts that are over."""
+    """The reasons of ended attempts."""
     return [row["reason"] for row in summaries(tree, chat) if row["status"] != "preparing"]
 
 
@@ -165,7 +165,7 @@ def test_a_summary_that_takes_longer_than_a_lease_keeps_its_claim(
     until(lambda: in_force(tree, chat), seconds=30, what="a summary that took four leases")
     slow = [row for row in summaries(tree, chat) if row["rung"] == "model"]
     assert [row["duration_ms"] > 7000 for row in slow] == [True]
-    # The model said what it liked; nobody took its claim away meanwhile.
+    # The model's output was used, and no sweep released the claim.
     assert slow[0]["reason"] != "worker_lost"
 
 
@@ -185,9 +185,9 @@ def test_time_never_runs_backwards_along_a_chain(
 
 
 def steps_back(rows: list[Row]) -> Iterator[tuple[Any, ...]]:
-    """Each event of a chain that bears an earlier time than the one before it.
+    """Each event of a chain with an earlier time than its predecessor.
 
-    Who waits for a lock has read the clock before, so less than a second is no step.
+    A process reads the clock before it waits for a lock, so less than a second does not count.
     """
     for before, after in pairwise(rows):
         if before["scope"] == after["scope"] and moment(after) < moment(before) - SLACK:
@@ -215,7 +215,7 @@ def test_a_stopped_worker_that_comes_back_writes_nothing(
 
 
 def stop_between_transactions(program: Program, tree: Tree) -> None:
-    """Stop a process, but not where it holds the lock of SQLite: there nobody could write."""
+    """Stop a process, but not while it holds SQLite's lock, which would block all writers."""
     program.send(signal.SIGSTOP)
     while isinstance(tree.database, SQLite) and not tree.database.takes_writers():
         program.send(signal.SIGCONT)
@@ -225,7 +225,7 @@ def stop_between_transactions(program: Program, tree: Tree) -> None:
 
 @pytest.fixture
 def titling(tree: Tree) -> Iterator[Program]:
-    """A worker for background work beside one whose first replies ask for a title."""
+    """A background worker, and a worker for replies whose first reply requests a title."""
     until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
     tree.clear("worker")
     tree.replies(TITLES_BY_MODEL="1")
@@ -254,5 +254,5 @@ def test_a_title_that_a_worker_could_not_finish_is_closed_and_the_first_words_st
 
 
 def titles_asked_for(tree: Tree) -> int:
-    """How many calls for titles are not over."""
+    """The number of unfinished calls for titles."""
     return count(tree.database, "chats_receipt", "step = 0 AND call = 0 AND outcome = %s", "open")

@@ -1,4 +1,4 @@
-"""Celery's own tools see replies: a task lives as long as its turn."""
+"""Celery's tools show replies: a task lasts as long as its turn."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from tests.faults.promises import tokens_of
 
 
 def inspect(tree: Tree, method: str) -> list[dict[str, Any]]:
-    """Return what `celery inspect` tells of all workers together."""
+    """Return the merged result of `celery inspect` for all workers."""
     command = python("-m", "celery", "-A", "project", "inspect", "--json", "--timeout", "1", method)
     said = run(command, env=tree.env)
     return [task for tasks in json.loads(said).values() for task in tasks]

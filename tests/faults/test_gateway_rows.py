@@ -1,4 +1,4 @@
-"""Rows F1 and F5 through `/v1`: what breaks off never passes for complete, and is never lost."""
+"""Rows F1 and F5 through `/v1`: an interrupted reply never looks complete, and is never lost."""
 
 import json
 import random
@@ -29,7 +29,7 @@ def asked(path: str, number: int) -> dict[str, Any]:
 
 
 def data_of(lines: Iterator[str]) -> Iterator[Any]:
-    """What the events of a stream say, in order; `[DONE]` as it is."""
+    """The data of the stream's events in order; `[DONE]` is not parsed."""
     for line in lines:
         if line.startswith("data: "):
             said = line.removeprefix("data: ")
@@ -37,7 +37,7 @@ def data_of(lines: Iterator[str]) -> Iterator[Any]:
 
 
 def is_word(said: Any) -> bool:
-    """Whether an event carries some of the reply."""
+    """Return True if an event contains text of the reply."""
     if said == "[DONE]":
         return False
     if "choices" in said:
@@ -67,7 +67,7 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
                     tree.worker(wait=False)
         assert heard >= after
         assert ends_with_an_error(last, path), last[-3:]
-        # The turn goes on all the same, and the repeated request gets its reply.
+        # The turn continues, and the repeated request gets its reply.
         assert tree.wait_until_over(turn)["status"] == "completed"
         again = alice.http.post(address, json=body, headers=key)
         assert (again.status_code, again.headers["X-Context-Report-Id"]) == (200, turn)
@@ -75,14 +75,14 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
 
 
 def is_whole(said: list[Any], path: str) -> bool:
-    """Whether a stream says at its end that it is complete."""
+    """Return True if a stream reports at its end that it is complete."""
     if path == "responses":
         return bool(said[-1]["type"] == "response.completed")
     return bool(said[-1] == "[DONE]")
 
 
 def ends_with_an_error(said: list[Any], path: str) -> bool:
-    """Whether a stream says at its end that it broke off, and nowhere that it is complete."""
+    """Return True if a stream ends with an error and never reports completion."""
     if "[DONE]" in said:
         return False
     if path == "responses":
@@ -92,7 +92,7 @@ def ends_with_an_error(said: list[Any], path: str) -> bool:
     return not any(finished) and said[-1]["error"]["code"] in {"reply_restarted", "worker_lost"}
 
 
-# The client's end of a connection that broke.
+# The client's error for a broken connection.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("number", "stream"), [(signal.SIGTERM, False), (signal.SIGKILL, True)], ids=["term", "kill"]
@@ -100,7 +100,7 @@ def ends_with_an_error(said: list[Any], path: str) -> bool:
 def test_f05_a_web_process_that_ends_stops_no_reply_of_a_program(
     tree: Tree, number: signal.Signals, stream: bool
 ) -> None:
-    """The same request under its key gets the reply of the turn that went on."""
+    """The same request with its key gets the reply of the turn that continued."""
     address = "http://localhost/v1/chat/completions"
     number_of = random.randrange(2**32)  # noqa: S311  # no secret
     body = {**asked("chat/completions", number_of), "stream": stream}

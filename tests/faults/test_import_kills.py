@@ -1,4 +1,4 @@
-"""An import whose workers are killed goes on where it was, and makes each chat once."""
+"""An import whose workers are killed resumes, and creates each chat once."""
 
 import subprocess
 from pathlib import Path
@@ -9,15 +9,18 @@ from tests.faults.programs import ROOT, apart, python
 
 
 @pytest.mark.parametrize(
-    ("chats", "kills", "seconds"),
+    ("chats", "kills", "seconds", "more"),
     [
-        pytest.param(150, 2, 100, id="some"),
-        pytest.param(2_000, 20, 900, id="many", marks=pytest.mark.whole),
+        pytest.param(150, 2, 100, [], id="some"),
+        pytest.param(20, 1, 100, ["--apart"], id="in a process of its own"),
+        pytest.param(2_000, 20, 900, [], id="many", marks=pytest.mark.whole),
     ],
 )
-def test_every_chat_is_made_once(chats: int, kills: int, seconds: int, tmp_path: Path) -> None:
+def test_every_chat_is_made_once(
+    chats: int, kills: int, seconds: int, more: list[str], tmp_path: Path
+) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.imports", "--chats", str(chats), "--kills", str(kills)),
+        python("-m", "tests.load.imports", "--chats", str(chats), "--kills", str(kills), *more),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Indexing that is killed again and again leaves no message out and has none twice."""
+"""Indexing that is killed repeatedly indexes every message exactly once."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`manage.py serve`: the whole product from one command, whatever ends one of its processes."""
+"""`manage.py serve` keeps the whole product running when one of its processes ends."""
 
 import fcntl
 import os
@@ -28,14 +28,15 @@ from tests.faults.programs import (
 )
 from tests.faults.stores import Row, SQLite, count, wait_for_rows
 
-# The first page takes so many times what `manage.py check` takes: machines differ, and are busy.
+# The limit for the first page is a multiple of the time of `manage.py check`, because machines
+# differ.
 FIRST_PAGE = 7.0
-# What an idle instance takes at most, and its launcher alone.
+# Memory limits of an idle instance, and of its launcher alone.
 IDLE_BYTES = 260_000_000
 LAUNCHER_BYTES = 40_000_000
 WELCOME = "Palimpsest runs at"
 RUNNING = "SELECT * FROM chats_turn WHERE id = %s AND status = 'running'"
-# What a child's command line has in it.
+# A part of each child's command line.
 MARKS = {
     "broker": "broker.sock",
     "worker": "-Q replies",
@@ -65,7 +66,8 @@ class Launched:
         self.program = self.serve()
         until(self.has_page, seconds=30, what="the first page")
         self.seconds = time.monotonic() - begun
-        # The page may be there before the last process is; the welcome comes after all of them.
+        # The page may answer before the last process runs; the welcome is printed after all of
+        # them.
         until(lambda: WELCOME in self.program.said(), seconds=30, what="the launcher's welcome")
         return self
 
@@ -80,7 +82,7 @@ class Launched:
         return Program("serve", command, env=self.env, log=log)
 
     def has_page(self) -> bool:
-        """Whether a browser sees the sign-in page."""
+        """Return True if a browser gets the sign-in page."""
         self.program.must_live()
         try:
             answer = httpx2.get(f"http://127.0.0.1:{self.port}/login/", timeout=5)
@@ -89,7 +91,7 @@ class Launched:
         return answer.status_code == 200
 
     def children(self) -> dict[str, int]:
-        """The ids of the launcher's processes, by what they are."""
+        """The ids of the launcher's processes, by kind."""
         tasks = Path(f"/proc/{self.program.pid}/task")
         found = {}
         for listed in tasks.glob("*/children"):
@@ -99,17 +101,17 @@ class Launched:
         return found
 
     def answer(self, desk: Desk, text: str) -> Row:
-        """Alice says something in a new chat; the turn's row once it has ended."""
+        """Send a message in a new chat as Alice; return the turn's row after the turn has ended."""
         return self.say(desk, desk.ask("new_chat"), text)
 
     def say(self, desk: Desk, chat: str, text: str) -> Row:
-        """Alice says something; the turn's row once it has ended."""
+        """Send a message as Alice; return the turn's row after the turn has ended."""
         turn = desk.ask("post", chat=chat, text=text)["turn"]
         return wait_for_rows(self.database, OVER, turn.replace("-", ""), seconds=25)
 
 
 def command_line(pid: int) -> str:
-    """The command line of a process; empty when it is gone."""
+    """The command line of a process, empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").replace("\0", " ")
     except (FileNotFoundError, ProcessLookupError):
@@ -118,7 +120,7 @@ def command_line(pid: int) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A data folder in which nothing was said yet."""
+    """An empty data folder."""
     outer = new_folder()
     inner = outer / "data"
     put_tables(inner)
@@ -138,7 +140,7 @@ def test_the_first_start_shows_a_page_in_time(folder: Path) -> None:
         bare = time.monotonic() - begun
         return first_start(name) < FIRST_PAGE * bare
 
-    # A busy machine gets a second chance, on a folder that is empty as well.
+    # A busy machine gets a second attempt, also on an empty folder.
     assert is_in_time("one") or is_in_time("two")
 
 
@@ -171,7 +173,7 @@ def test_a_stop_while_the_database_is_prepared_leaves_no_process(folder: Path) -
     try:
         child = until(lambda: launched.children().get("web", 0), seconds=30, what="the web process")
         launched.program.send(signal.SIGINT)
-        # The preparation is not broken off, and a busy machine takes its time for it.
+        # The preparation is not interrupted, and a busy machine needs time for it.
         launched.program.process.wait(120)
     finally:
         launched.program.kill()
@@ -186,7 +188,7 @@ def test_the_web_process_loads_what_it_needs_and_waits_for_who_prepares_the_data
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    # It would change how this process, too, sends its tasks.
+    # It would also change how this process sends its tasks.
     monkeypatch.setattr(web, "import_module", loaded.append)
     lock = tmp_path / "prepare.lock"
     waiting = threading.Thread(target=web.load_and_wait, args=(lock,), daemon=True)
@@ -271,7 +273,7 @@ def test_background_work_has_a_process_of_its_own_from_its_first_task_on(folder:
         background, worker = (launched.children()[name] for name in ("background", "worker"))
         assert os.getpriority(os.PRIO_PROCESS, background) == 10
         assert os.getpriority(os.PRIO_PROCESS, worker) == 0
-        # A killed one is replaced, and Ctrl-C ends what is there in time.
+        # A killed process is replaced, and Ctrl-C ends the running ones in time.
         os.kill(background, signal.SIGKILL)
         until(lambda: launched.children().get("background", background) != background, seconds=10)
         begun = time.monotonic()
@@ -282,7 +284,7 @@ def test_background_work_has_a_process_of_its_own_from_its_first_task_on(folder:
 
 
 def summaries(launched: Launched) -> int:
-    """How many summaries took effect."""
+    """The number of summaries that took effect."""
     return count(launched.database, "chats_compaction", "published_at IS NOT NULL")
 
 

@@ -1,4 +1,4 @@
-"""Vectors and proposed preferences whose workers are killed: none missing, none twice."""
+"""Embeddings and suggested preferences after killed workers: none missing, none duplicated."""
 
 import re
 import subprocess
@@ -18,6 +18,6 @@ def test_vectors_and_proposals_are_made_once_after_kills(tmp_path: Path) -> None
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # A quick machine is done before the last of them.
+    # A fast machine finishes before the last kill.
     assert re.search(r"vectors: [1-9] kills", done.stdout)
     assert re.search(r"preferences: [1-9] kills", done.stdout)

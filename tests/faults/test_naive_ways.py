@@ -1,4 +1,4 @@
-"""`crashes` notices a broken product: each naive way of doing a thing breaks a promise by name."""
+"""`crashes` detects a broken product: each naive change breaks a named promise."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tests.faults.programs import ROOT, python
 
 KILLS = ("--kills", "200", "--chats", "2")
 TOGETHER = ("--workers", "6", "--chats", "2", "--steps", "40")
-# What it is noticed by, and as what: a pattern in what is said.
+# The detecting program and a pattern in its output.
 NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
     "publish-in-pieces": (KILLS, "no sound context"),
     "publish-without-comparison": (TOGETHER, "no sound context"),
@@ -29,7 +29,7 @@ NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "undo-without-a-revision": (TOGETHER, "the summary changed without its revision"),
     "answer-before-the-end": (KILLS, "2 replies to 1 message"),
-    # Who comes first decides: the turn itself, or a call that nobody's end commits to.
+    # Depends on which comes first: the turn, or a call without a commitment.
     "forget-the-lease-token": (
         TOGETHER,
         "laws.Violation: (a turn |the ledger and its rows differ)",
@@ -42,7 +42,7 @@ def test_every_naive_way_is_tried() -> None:
     assert set(NOTICED) == set(WAYS)
 
 
-# Noticed within seconds, whatever the machine has to do beside it.
+# Detected within seconds, whatever else the machine does.
 QUICK = {
     "blank-what-was-folded",
     "hold-a-transaction",
@@ -58,8 +58,7 @@ QUICK = {
 def test_a_broken_product_is_noticed(way: str) -> None:
     options, violation = NOTICED[way]
     heard = []
-    # What happens first among processes beside each other is chance, and so is whether what is
-    # broken is met at all: another start may be needed.
+    # Concurrent processes race, and a run may miss the broken code, so it may need another start.
     for seed in range(1, 11):
         done = subprocess.run(  # our own command, no shell
             python("-m", "tests.faults.crashes", *options, "--naive", way, "--seed", str(seed)),

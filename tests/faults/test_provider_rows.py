@@ -1,4 +1,4 @@
-"""Rows F12 to F21: what a model server may do to a reply, several times at the same time.
+"""Rows F12 to F21: faults of a model server during a reply, several at the same time.
 
 Twice here, five times in `make faults`.
 """
@@ -23,12 +23,12 @@ FRESH = itertools.count()
 
 
 def post_each(tree: Tree, mark: str, *, model: str = "") -> list[str]:
-    """The same message in five new chats; the turns."""
+    """Post the same message in five new chats; return the turns."""
     return [tree.post(f"{next(FRESH)} [[fake {mark}]]", model=model) for _ in range(REPEATS)]
 
 
 def calls_of(tree: Tree, turn: str) -> int:
-    """How many calls of a turn reached the model server."""
+    """The number of calls of a turn that reached the model server."""
     return len(calls_for(tree, turn))
 
 
@@ -50,7 +50,7 @@ def last_question(call: dict[str, Any]) -> str:
 
 
 def failed(tree: Tree, turn: str, *, code: str, seconds: float = 25) -> Row:
-    """The turn's row, which must say that it failed so."""
+    """The turn's row, which must have failed with this code."""
     row = tree.wait_until_over(turn, seconds=seconds)
     assert (row["status"], row["error_code"]) == ("failed", code)
     assert row["error_sentence"]
@@ -73,10 +73,10 @@ def test_f12_a_refused_key_is_tried_once_and_opens_the_breaker_until_an_operator
             count(tree.database, "contextpolicy_auditevent", "type = %s", "provider.breaker_opened")
             == opened + repeat + 1
         )
-        with pytest.raises(Refused, match=r"model_unavailable.*refused the key"):
+        with pytest.raises(Refused, match=r"model_unavailable.*API key"):
             tree.post("While the breaker is open", model="locked")
-        # What the operators' pages show of it.
-        assert "refused the key" in notice(tree, "locked")
+        # The same state on the operators' pages.
+        assert "rejected the API key" in notice(tree, "locked")
         tree.desk.ask("save_account", slug="locked")
         assert notice(tree, "locked") == ""
     turn = tree.post("After the operator acted [[fake tokens=3]]", model="locked")
@@ -85,7 +85,7 @@ def test_f12_a_refused_key_is_tried_once_and_opens_the_breaker_until_an_operator
 
 @pytest.fixture
 def long_chats(tree: Tree) -> list[str]:
-    """Chats with something that can leave the prompt, of a model that has learned nothing yet."""
+    """Chats with messages that can leave the prompt, and a model without a learned limit."""
     tree.desk.ask("forget_limit", slug="narrow")
     chats = [tree.new_chat(model="narrow") for _ in range(REPEATS)]
     for _ in range(4):
@@ -128,7 +128,7 @@ def test_f13_a_reply_to_half_a_prompt_is_taken_back_from_who_watches(
     tree: Tree, long_chats: list[str], alice: Client
 ) -> None:
     for chat in long_chats:
-        # What the bill before taught would make of this one a prompt that is many times too long.
+        # The earlier bill would turn this estimate into a prompt many times too long.
         tree.desk.ask("forget_limit", slug="narrow")
         word = f"half{next(FRESH)}x"
         tree.fake.configure(faults=[{"billed": 130_000, "match": word}])
@@ -196,7 +196,7 @@ def test_f15_a_server_error_is_tried_three_times_at_most(tree: Tree, fault: str)
     [
         ("closed", "provider_unavailable"),
         ("no-host", "provider_unavailable"),
-        # This one takes the handshake for a request that is not complete, and waits.
+        # This one treats the handshake as an incomplete request, and waits.
         ("not-tls", "provider_timeout"),
     ],
 )
@@ -266,7 +266,7 @@ def test_f18_a_broken_stream_never_passes_for_complete(tree: Tree, fault: str) -
         assert reply_of(tree, turn)["finish"] == "incomplete"
 
 
-# Of three or four bytes each, so that every character that has as many is torn.
+# Three or four bytes each, so that every character of that many bytes is split.
 TORN = "split=60"
 
 
@@ -347,7 +347,7 @@ def test_f19_a_content_filter_ends_a_reply_as_such(tree: Tree, mark: str) -> Non
 
 
 def scripted(tree: Tree, **reply: Any) -> str:
-    """The turn that gets a reply of the test's own words."""
+    """A turn with a reply that the test scripted."""
     word = f"scripted{next(FRESH)}x"
     tree.fake.configure(replies=[{"match": word, **reply}])
     return tree.post(word)
@@ -383,7 +383,7 @@ def test_f20_a_reply_without_the_end_mark_is_complete(tree: Tree) -> None:
 
 @pytest.fixture
 def thin_worker(tree: Tree) -> Iterator[None]:
-    """One worker, whose memory may not grow by 64 MB at any time of the test."""
+    """One worker whose memory may not grow by 64 MB during the test."""
     tree.clear("worker")
     worker = tree.worker()
     first = tree.post("Warm [[fake tokens=2000]]")
@@ -415,7 +415,7 @@ def test_f21_an_endless_line_is_a_broken_stream(tree: Tree) -> None:
 
 
 def ask_for_tools(tree: Tree, *, reason: str) -> str:
-    """Ten thousand deltas of tool calls as the reply to a new message; the turn."""
+    """Post a message whose reply has ten thousand tool call deltas; return the turn."""
     word = f"tools{next(FRESH)}x"
     calls = [{"name": "no_such_tool", "arguments": {"n": n, "y": reason}} for n in range(2500)]
     options = {"fault": "unlimited"}
@@ -436,6 +436,6 @@ def test_f21_thousands_of_tool_calls_end_the_turn_and_not_the_chat(tree: Tree) -
 
 
 def goes_on(tree: Tree, chat: str) -> bool:
-    """Whether a new message in the chat is answered."""
+    """Return True if a new message in the chat is answered."""
     row = tree.wait_until_over(tree.post(f"{next(FRESH)} [[fake tokens=2]]", chat=chat))
     return (row["status"], row["error_code"]) == ("completed", "")

@@ -1,4 +1,4 @@
-"""A count of chats that is killed and stopped goes on where it was, and counts each chat once."""
+"""A count of chats that is killed and stopped resumes, and counts each chat once."""
 
 import subprocess
 from pathlib import Path

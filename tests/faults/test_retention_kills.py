@@ -1,4 +1,4 @@
-"""A run of retention that is killed at any border goes on where it ended."""
+"""A retention run that is killed at any boundary resumes."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A program that sends again what it got no answer to, while web processes are killed under it."""
+"""A client that repeats unanswered requests while web processes are killed."""
 
 import random
 import re
@@ -23,14 +23,14 @@ POSTS = 500 if EVERY_ROW else 48
 PROGRAMS = 6
 # In seconds, from the moment that a web process listens.
 KILL_EVERY = 3.0 if EVERY_ROW else 1.0
-# How often an answer that was heard is asked for once more, as by a client that lost it.
+# The share of answered requests that are repeated, as by a client that lost the answer.
 LOST = 0.3
 GIVE_UP_SECONDS = 240
 
 
 @dataclass
 class Sender:
-    """A program that sends each request until it hears an answer, and some of them after that."""
+    """Sends each request until it is answered, and repeats some of them."""
 
     tree: Tree
     chat: str
@@ -39,7 +39,7 @@ class Sender:
     failures: Counter[str] = field(default_factory=Counter)
 
     def request(self, number: int) -> tuple[str, dict[str, Any]]:
-        """The address and body of one of the four deeds that are asked for."""
+        """The address and body of one of the four operations."""
         say = [{"role": "user", "content": f"Gateway {number} [[fake tokens=2]]"}]
         return (
             ("/api/v1/chats", {"title": f"Chat {number}"}),
@@ -49,7 +49,10 @@ class Sender:
         )[number % 4]
 
     def send(self, numbers: range) -> None:
-        """Send each until it is answered. Raises `AssertionError` for another second answer."""
+        """Send each request until it is answered.
+
+        Raises `AssertionError` if a repeat gets another answer.
+        """
         dice = random.Random(self.seed)  # noqa: S311  # the same each time
         for number in numbers:
             path, body = self.request(number)
@@ -59,7 +62,7 @@ class Sender:
                 assert what_it_made(path, again) == what_it_made(path, answer)
 
     def until_answered(self, path: str, body: dict[str, Any], *, key: str) -> Any:
-        """The answer, whatever came between."""
+        """The answer, after any failures."""
         give_up = time.monotonic() + GIVE_UP_SECONDS
         while time.monotonic() < give_up:
             self.tries += 1
@@ -74,7 +77,7 @@ class Sender:
                 continue
             if answer.status_code < 300:
                 return answer.json()
-            # Full, or the first try is still at work: the client comes back, as it is told.
+            # The server is full or the first attempt still runs: retry as the response says.
             self.failures[str(answer.status_code)] += 1
             assert answer.status_code in (409, 429, 502, 503), answer.text
             time.sleep(0.3)
@@ -82,7 +85,7 @@ class Sender:
 
 
 def what_it_made(path: str, answer: Any) -> Any:
-    """What names the thing that an answer is about."""
+    """The id of the object that an answer is about."""
     if path.endswith("/messages"):
         return answer["message"]["id"], answer["turn"]["id"]
     if path.endswith("/completions"):
@@ -91,7 +94,7 @@ def what_it_made(path: str, answer: Any) -> Any:
 
 
 def killing(tree: Tree, ended: threading.Event) -> Callable[[], int]:
-    """Kill the web process every few seconds, and start another one; how often."""
+    """Kill and restart the web process every few seconds; return the number of kills."""
 
     def kill() -> int:
         kills = 0

@@ -1,4 +1,4 @@
-"""Agents that reply in turn or at once, killed at any border, and the product broken on purpose."""
+"""Agents that reply in turn or in parallel, killed at any boundary, also in a broken product."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from tests.faults.programs import ROOT, python
 from tests.faults.round_ways import WAYS
 
-# What each broken way is noticed as: a pattern in what is said.
+# The pattern in the output that shows each mistake.
 NOTICED = {
     "forget-the-next": "the round was forgotten|the rounds are",
     "forget-what-was-seen": "a later attempt|a turn of a round was absorbed|was not shown",
@@ -20,7 +20,7 @@ NOTICED = {
 
 
 def round_kills(*options: str) -> subprocess.CompletedProcess[str]:
-    """What the program said, on a database of its own."""
+    """The output of the program, on an empty database."""
     return subprocess.run(  # our own command, no shell
         python("-m", "tests.faults.round_kills", *options),
         cwd=ROOT,
@@ -53,7 +53,7 @@ def test_every_naive_way_is_tried() -> None:
 )
 def test_a_broken_round_is_noticed(way: str) -> None:
     said = []
-    # Which of two processes is quicker is not in the seed.
+    # The seed does not decide which of two processes is faster.
     for seed in ("1", "2", "3"):
         done = round_kills("--rounds", "50", "--kills", "100", "--seed", seed, "--naive", way)
         said.append(done.stderr)

@@ -1,4 +1,4 @@
-"""Rows F23, F25 and F26: stores that restart, forget, refuse or are held by somebody else."""
+"""Rows F23, F25 and F26: stores that restart, lose data, refuse, or are locked."""
 
 import sqlite3
 import threading
@@ -19,20 +19,20 @@ from tests.faults.stores import Postgres, SQLite
 REPEATS = 5
 # Two seconds of messages while a database is locked.
 POSTS, POSTS_PER_SECOND = 40, 20
-# What befalls the bus.
+# Faults of the bus.
 FAULTS = ["flush", "restart", "flush", "restart", "restart"]
 
 
 @pytest.fixture
 def postgres(tree: Tree) -> Postgres:
-    """The tree's database, for a row that is PostgreSQL's own."""
+    """The tree's database, for a row that only PostgreSQL has."""
     assert isinstance(tree.database, Postgres)
     return tree.database
 
 
 @pytest.fixture
 def sqlite(tree: Tree) -> SQLite:
-    """The tree's database, for a row that is SQLite's own."""
+    """The tree's database, for a row that only SQLite has."""
     assert isinstance(tree.database, SQLite)
     return tree.database
 
@@ -40,7 +40,7 @@ def sqlite(tree: Tree) -> SQLite:
 def test_f23_a_bus_that_forgets_everything_costs_no_token_and_no_turn(
     tree: Tree, alice: Client
 ) -> None:
-    # One, so that no other one covers for a worker that consumes no longer.
+    # One worker, so that no other one covers for a worker that no longer consumes.
     tree.clear("worker")
     worker = tree.worker()
     for fault in FAULTS:
@@ -70,7 +70,7 @@ def test_f07_f23_who_comes_back_to_a_bus_that_forgot_everything_keeps_what_it_ha
             known = len(screen.text)
             for event in events:
                 screen.show(event)
-                # At any time between two checkpoints, the text is ahead of the row.
+                # Between two checkpoints the text is ahead of the row.
                 if losses < 12 and len(screen.text) > known + 60:
                     break
             else:
@@ -95,7 +95,7 @@ def test_f23_turns_whose_tasks_are_lost_start_all_the_same(tree: Tree) -> None:
 def longest_silence(
     tree: Tree, alice: Client, place: tuple[str, str], screen: Screen, fault: str
 ) -> float:
-    """Watch a turn whose bus is lost on the way; the longest time without an event."""
+    """Watch a turn whose bus fails during the reply; return the longest time without an event."""
     longest, heard, is_lost = 0.0, time.monotonic(), False
     with alice.events(*place) as events:
         for event in events:
@@ -110,7 +110,7 @@ def longest_silence(
 
 
 def lose_bus(tree: Tree, fault: str) -> None:
-    """Empty the broker, or kill it and start it again without what it had."""
+    """Flush the broker, or kill it and restart it without its data."""
     if fault == "flush":
         tree.broker.flush()
         return
@@ -119,9 +119,9 @@ def lose_bus(tree: Tree, fault: str) -> None:
 
 
 def post_until_accepted(alice: Client, chat: str, number: int) -> str:
-    """A message with a key, sent again until it is accepted; its turn's id.
+    """Repeat a message with a key until it is accepted; return its turn's id.
 
-    What is not accepted must be refused as an absent database, and nothing else.
+    A refusal must report an unavailable database.
     """
     give_up = time.monotonic() + 30
     while True:
@@ -176,12 +176,12 @@ def test_f25_terminated_backends_cost_no_message_and_double_none(
 
 
 def asked(alice: Client, chat: str) -> int:
-    """How many user messages a chat has."""
+    """The number of user messages in a chat."""
     return sum(message["role"] == "user" for message in alice.messages(chat))
 
 
 def terminate_backends(postgres: Postgres) -> None:
-    """End every connection of the processes, wherever it is in its transaction."""
+    """End every connection of the processes, at any point of its transaction."""
     address = postgres.cluster.url("postgres", postgres.name)
     with psycopg.connect(address, autocommit=True) as admin:
         admin.execute(
@@ -228,7 +228,7 @@ def test_f25_a_message_whose_commit_is_of_unknown_fate_is_found_by_its_key(
             turn = post_until_accepted(client, chat, 0)
             assert asked(client, chat) == 1
             assert tree.wait_until_over(turn, seconds=20)["status"] == "completed"
-    # What the client was told nothing of was accepted all the same, most times.
+    # Messages without an answer were usually accepted.
     assert stored >= REPEATS
     tree.clear("web")
     loser.close()
@@ -288,8 +288,8 @@ def test_f26_a_database_locked_for_longer_is_said_to_be_busy(
 
 
 def locked(database: SQLite) -> sqlite3.Connection:
-    """A connection of another process that holds the only place to write."""
-    # Another thread may let it go.
+    """Hold the write lock with a connection of another process."""
+    # Another thread may release it.
     holder = sqlite3.connect(
         database.path, timeout=20, isolation_level=None, check_same_thread=False
     )

@@ -1,4 +1,4 @@
-"""Rows F4 and F22, and what they rest on: summaries that are killed, refused, slow or bad."""
+"""Rows F4 and F22: summaries that are killed, refused, slow or bad."""
 
 import hashlib
 import json
@@ -14,10 +14,10 @@ from tests.faults.harness import Tree
 from tests.faults.programs import ROOT, python, run, until
 from tests.faults.stores import Postgres, Row, count
 
-# Claim, sweep and some slack: within this time a killed worker's attempt is closed.
+# Claim, sweep and some margin: within this time a killed worker's attempt is closed.
 SUMMARY_SECONDS = "3"
 WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 8
-# The summariser fails in these ways, each in a chat of its own.
+# The summariser fails in these ways, each in a separate chat.
 FAULTS: dict[str, dict[str, Any]] = {
     "401": {"fault": "401"},
     "500": {"fault": "500"},
@@ -39,7 +39,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def short_claims(planted: Tree) -> Iterator[Tree]:
-    """A tree whose claims on summaries run out soon."""
+    """A tree whose claims on summaries expire soon."""
     planted.env["SUMMARY_SECONDS"] = SUMMARY_SECONDS
     planted.clear("worker")
     planted.clear("beat")
@@ -51,21 +51,21 @@ def short_claims(planted: Tree) -> Iterator[Tree]:
 
 
 def folding_chat(tree: Tree) -> str:
-    """A chat that folds after two rounds; another account answers than the one that sums up."""
+    """A chat compacted after two rounds; replies and summaries use different accounts."""
     chat = tree.new_chat(model="locked")
     tree.desk.ask("fold_early", chat=chat)
     return chat
 
 
 def say(tree: Tree, chat: str, text: str) -> Row:
-    """A round, which must be answered."""
+    """Send a message that must be answered."""
     row = tree.wait_until_over(tree.post(f"{text} {WORDS} [[fake tokens=30]]", chat=chat))
     assert row["status"] == "completed", row["error_code"]
     return row
 
 
 def originals(tree: Tree, chat: str) -> dict[str, str]:
-    """A hash of every message of a chat, by id."""
+    """The hash of every message of a chat, by id."""
     rows = tree.database.rows(
         "SELECT m.* FROM chats_message m JOIN chats_branch b ON b.id = m.branch_id"
         " WHERE b.chat_id = %s",
@@ -89,7 +89,7 @@ def summaries(tree: Tree, chat: str) -> list[Row]:
 
 
 def in_force(tree: Tree, chat: str) -> Row | None:
-    """The summary in force, which must be whole."""
+    """The active summary, which must be complete."""
     for row in summaries(tree, chat):
         if row["id"] == row["active_compaction_id"]:
             assert (row["status"], bool(row["text"])) == ("published", True)
@@ -120,7 +120,7 @@ def test_f04_a_summary_that_is_killed_changes_nothing_and_the_next_one_works(
 
 
 def is_closed(tree: Tree, chat: str) -> bool:
-    """Whether the killed attempt has ended with a reason, or was carried on and is in force."""
+    """Return True if the killed attempt ended with a reason, or was completed and is active."""
     rows = summaries(tree, chat)
     return bool(rows) and all(row["status"] not in {"preparing"} for row in rows)
 
@@ -158,19 +158,19 @@ def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
 
 
 def by_model(tree: Tree, chat: str) -> list[Row]:
-    """The attempts that a model was asked for."""
+    """The attempts that called a model."""
     return [row for row in summaries(tree, chat) if row["rung"] != "extractive"]
 
 
 def fold_one_more(tree: Tree, chat: str, number: int) -> None:
-    """A round, which is answered and leads to a summary that takes effect."""
+    """Send a message that is answered and leads to a summary that takes effect."""
     say(tree, chat, f"canary-breaker- {number}")
     told = f"summary {number}"
     until(lambda: len(published(tree, chat)) == number, seconds=30, what=told)
 
 
 def published(tree: Tree, chat: str) -> list[Row]:
-    """The summaries that took effect once."""
+    """The summaries that were ever published."""
     return [row for row in summaries(tree, chat) if row["published_at"]]
 
 
@@ -189,7 +189,7 @@ def test_f22_a_ladder_in_which_the_model_failed_opens_the_breaker_for_a_quarter_
     rest = tree.desk.ask("rest", chat=chat)
     assert (rest["is_open"], rest["failures"]) == (True, 3)
     assert 14 * 60 < rest["seconds"] <= 15 * 60
-    # Summaries without a model go on, and so does the chat.
+    # Summaries without a model continue, and so does the chat.
     assert not rest["stops_everything"]
     for number in (2, 3):
         fold_one_more(tree, chat, number)
@@ -203,7 +203,7 @@ def test_f22_a_ladder_in_which_the_model_failed_opens_the_breaker_for_a_quarter_
 
 
 def being_written(tree: Tree, chat: str) -> int:
-    """How many summaries of a chat are being written."""
+    """The number of running summaries of a chat."""
     where = "status = %s AND branch_id IN (SELECT id FROM chats_branch WHERE chat_id = %s)"
     return count(tree.database, "chats_compaction", where, "preparing", tree.key(chat))
 
@@ -229,7 +229,7 @@ def test_no_reply_waits_for_a_summariser_that_takes_half_a_minute(tree: Tree) ->
 
 
 def on(short: str) -> pytest.MarkDecorator:
-    """Both databases in the full form of the programmes, `short` alone in the short one."""
+    """Both databases in the full form of the programs, only `short` in the short one."""
     kinds = [
         pytest.param("sqlite", marks=() if short == "sqlite" else pytest.mark.whole),
         pytest.param(
@@ -248,7 +248,7 @@ def test_inv_51_a_process_killed_at_any_border_leaves_the_chat_as_it_was_or_comp
     assert "as before" in said
 
 
-# What races races there: SQLite has one writer.
+# Only there do transactions race: SQLite has one writer.
 @on("postgres")
 def test_inv_38_eight_processes_at_the_same_chats_break_no_law(
     kind: str, request: pytest.FixtureRequest
@@ -259,7 +259,7 @@ def test_inv_38_eight_processes_at_the_same_chats_break_no_law(
 
 
 def crashes(*options: str, kind: str, request: pytest.FixtureRequest) -> str:
-    """What the program said, which must have found no violation, on a database of its own."""
+    """The output of the program, which must have found no violation, on an empty database."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     database = None
     if kind == "postgres":

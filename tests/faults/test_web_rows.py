@@ -1,4 +1,4 @@
-"""Rows F5, F7 to F11 and F28: the web process, people who press twice, tabs that come and go."""
+"""Rows F5, F7 to F11 and F28: the web process, double clicks, tabs that open and close."""
 
 import os
 import random
@@ -21,9 +21,9 @@ from tests.faults.promises import events_of, reply_of, text_of, tokens_of
 
 Result = TypeVar("Result")
 REPEATS = 5
-# Stops that race with the end of their reply; before a release a hundred (`make races`).
+# Number of stops that race with the end of their reply; a hundred before a release (`make races`).
 RACES = int(os.environ.get("PALIMPSEST_STOP_RACES", "25"))
-# Of each of five viewers: a hundred together.
+# Reconnects of each of five viewers: a hundred in total.
 CUTS = 20
 ENDS = {"turn.completed", "turn.stopped", "turn.failed"}
 
@@ -109,7 +109,7 @@ def test_f05_f07_a_killed_web_process_loses_no_message_and_no_token(
 
 
 def lose_web_once(tree: Tree, key: str) -> None:
-    """Kill the web process after it stored a message, while it streams another one's reply."""
+    """Kill the web process after it stored a message, while it streams another reply."""
     tree.clear("web")
     marker = tree.folder / key
     tree.web(PALIMPSEST_FAILPOINT=f"before_enqueue@{marker}")
@@ -172,7 +172,7 @@ def test_f08_twenty_posts_with_one_key_are_one_message(tree: Tree, alice: Client
 
 
 def press_twenty_times(alice: Client, *, key: str) -> None:
-    """The same request from twenty threads, then another one with its key."""
+    """Send the same request from twenty threads, then another one with its key."""
     chat = alice.new_chat()
     answers = at_once(lambda _number: alice.post(chat, "Once [[fake tokens=3]]", key=key), 20)
     assert [answer.status_code for answer in answers] == [202] * 20
@@ -191,9 +191,9 @@ def test_f09_twenty_posts_at_once_are_all_taken_up_in_one_order(tree: Tree, alic
 
 
 def post_from_twenty_tabs(tree: Tree, alice: Client, *, stops: bool) -> None:
-    """Twenty messages while a reply runs, then one more than may wait.
+    """Send twenty messages during a reply, then one more than the limit of waiting messages.
 
-    The running turn takes them up, or the next one if that reply is stopped.
+    The running turn includes them, or the next one if that reply is stopped.
     """
     chat = alice.new_chat()
     first = alice.send(chat, "First [[fake tokens=130 ms=40]]")
@@ -218,7 +218,7 @@ def asked(client: Client, chat: str) -> list[str]:
 
 
 def is_quiet(tree: Tree, branch: object) -> bool:
-    """Whether nothing runs or waits in a branch; at no time do two turns run there."""
+    """Return True if no turn of a branch runs or waits; two turns must never run at once."""
     rows = tree.database.rows("SELECT status FROM chats_turn WHERE branch_id = %s", [branch])
     assert sum(row["status"] == "running" for row in rows) <= 1
     return not [row for row in rows if row["status"] in {"queued", "running"}]
@@ -311,7 +311,7 @@ def show_first_text(screen: Screen, events: Iterator[Event]) -> None:
 
 
 def show_rest(screen: Screen, events: Iterator[Event]) -> Event:
-    """Show a stream to its end; its last event."""
+    """Show a stream to its end; return its last event."""
     shown = list(events)
     for event in shown:
         screen.show(event)
@@ -319,7 +319,7 @@ def show_rest(screen: Screen, events: Iterator[Event]) -> Event:
 
 
 def is_ready(tree: Tree) -> bool:
-    """Whether a balancer would send people to the web process."""
+    """Return True if a load balancer would use the web process."""
     with socket.socket(socket.AF_UNIX) as asking:
         try:
             asking.connect(tree.socket)

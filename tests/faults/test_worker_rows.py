@@ -1,4 +1,4 @@
-"""Rows F1, F2, F3, F6 and F29: workers that are killed, tasks that come twice or never."""
+"""Rows F1, F2, F3, F6 and F29: killed workers, and tasks that arrive twice or never."""
 
 import signal
 import time
@@ -14,9 +14,9 @@ from tests.faults.stores import Row, count
 
 SLOW = "[[fake tokens=60 ms=25]]"
 QUICK = "[[fake tokens=8]]"
-# Still running when its worker is found and killed, while other processes start.
+# Long enough to run until its worker is found and killed, while other processes start.
 LONG = "[[fake tokens=60 ms=80]]"
-# Lease, sweep and some slack: within this time a killed worker's turn goes on.
+# Lease, sweep and some margin: within this time a killed worker's turn continues.
 HEALED = 2 + 0.5 + 5
 
 
@@ -33,7 +33,7 @@ def test_f01_workers_killed_in_the_middle_of_replies_leave_one_whole_reply_each(
     for turn in turns:
         row = tree.wait_until_over(turn, seconds=4 * HEALED)
         assert row["losses"] >= 1, (turn, row, events_of(tree, turn))
-        # A turn that happened to be on three of the killed workers gives up, and says so.
+        # A turn that ran on three of the killed workers gives up with an error.
         if row["losses"] < 3:
             assert (row["status"], tokens_of(tree, turn)) == ("completed", 60)
             assert row["attempt"] == row["losses"] + 1
@@ -78,7 +78,7 @@ def test_f03_a_kill_after_the_commit_keeps_the_reply_and_a_redelivered_task_chan
         row = tree.wait_until_over(turn)
         assert (row["status"], tokens_of(tree, turn)) == ("completed", 8)
         assert row["attempt"] == row["losses"] + 1
-    # Whatever was delivered is through once a later message has its answer.
+    # All deliveries are done when a later message has its answer.
     last = tree.post(f"Last {QUICK}")
     assert tree.wait_until_over(last, seconds=HEALED)["status"] == "completed"
     for turn, reply in replies.items():
@@ -103,7 +103,7 @@ def test_f06_a_task_delivered_ten_times_is_one_call_and_one_reply(tree: Tree) ->
     for turn in turns:
         assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"] == 1
         assert tree.desk.ask("begin_again", turn=turn, times=11) < 0.05
-    # A summary that an earlier test left may ask as well.
+    # The summary of an earlier test may also send a call.
     asked = [row for row in tree.fake.requests() if "Delivery" in str(row) or "Last" in str(row)]
     assert len(asked) == len(turns) + 1
 
@@ -126,7 +126,7 @@ def test_f29_a_worker_told_to_end_hands_its_turns_back_and_they_go_on_at_once(tr
 
 
 def handed_back(tree: Tree) -> list[Row]:
-    """The turns that a worker gave back and no other one has begun yet."""
+    """The turns that a worker returned and that no other has begun yet."""
     return tree.database.rows("SELECT id FROM chats_turn WHERE status = 'queued' AND attempt > 0")
 
 
@@ -140,7 +140,7 @@ def test_f29_a_turn_handed_back_to_nobody_goes_on_with_the_next_worker_at_its_st
     tree.wait_for_text(turn)
     assert leaving.terminate() < 25
     assert handed_back(tree)
-    # Without its task and without a schedule, only the look at the start finds it.
+    # Without its task and without a schedule, only the check at the start finds it.
     tree.broker.flush()
     tree.worker(REQUEUE_AFTER="3600")
     until(lambda: not handed_back(tree), seconds=5, what="the handed-back turn's new start")
@@ -154,7 +154,7 @@ def test_f29_a_full_worker_told_to_end_gives_back_what_waits_for_a_place(tree: T
     turns = [tree.post(f"Place {n} [[fake tokens=100 ms=40]]") for n in range(8)]
     until(lambda: sum(tree.turn(turn)["status"] == "running" for turn in turns) == 2)
     taken = full.terminate()
-    # The two that run take four seconds; two more after them would make it eight.
+    # The two running replies take four seconds; two more after them would make it eight.
     assert taken < 7, f"the end waited {taken:.1f} s for replies that had not begun"
     assert not [turn for turn in turns if tree.turn(turn)["status"] == "running"]
     tree.settle()
@@ -167,7 +167,7 @@ def test_f29_a_worker_that_writes_a_summary_hands_its_turns_back_as_soon(tree: T
     folding = tree.worker(PROVIDER_FIRST_TOKEN_TIMEOUT="60")
     chat = tree.new_chat()
     tree.desk.ask("fold_early", chat=chat)
-    # The summariser's prompt has the first message in it, and waits.
+    # The summariser's prompt contains the first message, and waits.
     tree.fake.configure(faults=[{"ttft": 60_000, "match": "<message"}])
     for number in range(3):
         text = f"Round {number} {'word ' * 100} [[fake tokens=60]]"
@@ -182,10 +182,10 @@ def test_f29_a_worker_that_writes_a_summary_hands_its_turns_back_as_soon(tree: T
     tree.settle()
     row = tree.wait_until_over(turn)
     assert (row["status"], row["losses"], tokens_of(tree, turn)) == ("completed", 0, 150)
-    # The second one is the next worker's: who ends takes nothing more, not even what was its own.
+    # The next worker made the second attempt: a worker that ends takes no turn, not even its own.
     assert row["attempt"] == 2
 
 
 def is_folding(tree: Tree) -> bool:
-    """Whether a summary is being written."""
+    """Return True if a summary is running."""
     return count(tree.database, "chats_compaction", "status = %s", "preparing") > 0

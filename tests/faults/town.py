@@ -1,4 +1,4 @@
-"""Chats of four kinds, and what a person and a worker do in them, for `crashes`."""
+"""Chats of four kinds, and the operations of a person and a worker in them, for `crashes`."""
 
 import asyncio
 import random
@@ -36,8 +36,8 @@ from tests.faults.laws import COUNTER, Violation, assert_nothing_in_the_making, 
 from tests.faults.naive import put
 
 ROUNDS = 8
-# A chat that folds without a model, one with room for what is undone, one with a model that often
-# fails, one that has no summaries, and one whose model refuses prompts as too long.
+# The kinds: compaction without a model, room for undone summaries, a model that often fails, no
+# summaries, and a model that refuses prompts as too long.
 PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW = "plain", "roomy", "by-model", "without", "narrow"
 KINDS = (PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW)
 POLICIES: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     WITHOUT: {"strategy": "sliding_window", "token_budget": 2400, "reserve_tokens": 400},
 }
 OVERFLOW = ProviderError("context_overflow", status=400, limit=1900, actual=2600)
-# How a turn may fail here: its worker was declared dead again and again, or nothing could shrink.
+# Valid failures of a turn: its worker was declared dead repeatedly, or the prompt could not shrink.
 MAY_FAIL = {"worker_lost", "context_overflow"}
 OFTEN = {"say", "compact", "prepare", "publish", "undo, redo", "take over", "stop"}
 Deed = Callable[[], Any]
@@ -55,7 +55,7 @@ Deeds = dict[str, Deed]
 
 
 class Summariser:
-    """Writes good and bad summaries, or none, as its dice say."""
+    """Writes good and bad summaries, or none, at random."""
 
     BAD = ("summary_echo", "summary_short", "summary_link", "summary_french")
 
@@ -74,11 +74,11 @@ class Summariser:
             yield Finished("length" if end == "length" else "stop")
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def prepare(dice: random.Random) -> User:
-    """Tables, Alice, models and policies; a queue and a summariser that look where they stand."""
+    """Create tables, Alice, models and policies, and install a fake queue and summariser."""
     call_command("migrate", verbosity=0)
     put(queue, "publish", after_commit)
     use(dice)
@@ -96,33 +96,36 @@ def prepare(dice: random.Random) -> User:
     PolicyAssignment.objects.filter(level="instance").delete()
     for slug, values in POLICIES.items():
         policy = publish.create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
-        # Of two policies the stricter limits hold.
+        # Of two policies the stricter limits apply.
         if slug == ROOMY:
             publish.assign(policy=policy, level="instance", actor="system", now=now)
     return User.objects.create_user(f"alice-{uuid.uuid4().hex[:8]}")
 
 
 def use(dice: random.Random) -> None:
-    """What a summary says and how long it takes is a matter of these dice from now on."""
+    """Use this random generator for the content and duration of summaries."""
     put(maintain, "failpoint", taking_time(dice))
     put(registry, "provider_for", lambda *_, **__: Summariser(dice))
 
 
 def wait_long() -> None:
-    """Looking at every law under a lock takes long on a busy machine; a deadlock still ends."""
+    """Raise the lock timeout: checks under a lock are slow on a busy machine.
+
+    A deadlock still ends.
+    """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '60s'")
 
 
 def after_commit(task: str, _arguments: dict[str, str], *, countdown: float) -> None:
-    """In place of the broker: nobody listens, but nothing may be sent before its commit."""
+    """Replaces the broker: no worker listens, but tasks must not be sent before the commit."""
     if connection.in_atomic_block:
         raise Violation(f"{task} was sent inside a transaction")
 
 
 def taking_time(dice: random.Random) -> Callable[[str], None]:
-    """A summary takes a moment, in which others act; no transaction is open meanwhile (law 44)."""
+    """Delay a summary so that other processes act; no transaction may be open (law 44)."""
 
     def failpoint(_name: str) -> None:
         if connection.in_atomic_block:
@@ -146,25 +149,25 @@ def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
 
 
 def say(chat: Chat, text: str, *, overflows: bool = False) -> None:
-    """A whole turn."""
+    """A complete turn."""
     turn = start(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
     answer(turn, overflows=overflows)
 
 
 def answer(turn: Turn, *, overflows: bool = False) -> None:
-    """What a worker does with a turn, which another one may hold."""
+    """Work on a turn that another worker may hold."""
     said = [TextDelta(SENTENCE * 3), a_moment, TextDelta(SENTENCE * 3), Finished("stop")]
     worker = InlineWorker(ScriptedProvider([[OVERFLOW], said] if overflows else [said]))
     async_to_sync(worker.turn)(turn.pk)
 
 
 async def a_moment(_worker: InlineWorker) -> None:
-    """In which somebody else may take this worker for dead."""
+    """A short delay in which another process may declare this worker dead."""
     await asyncio.sleep(0.03)
 
 
 def answer_all(chat: Chat) -> None:
-    """Let a worker answer everything that was said, one after the other."""
+    """Let a worker answer all waiting messages, one after the other."""
     queued = Turn.objects.filter(branch__chat=chat, status="queued").order_by("accepted")
     while turn := queued.first():
         answer(turn)
@@ -178,28 +181,28 @@ def answer_all(chat: Chat) -> None:
 
 
 def compact(chat: Chat) -> None:
-    """Somebody asks for a compaction and a worker does it."""
+    """Request a compaction and let a worker run it."""
     controls.compact_now(user=chat.owner, chat=chat, now=timezone.now())
     tidy(chat)
 
 
 def tidy(chat: Chat) -> None:
-    """What a worker does after a turn."""
+    """Run a worker's jobs after a turn."""
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=timezone.now())
 
 
 def declare_dead(chat: Chat) -> None:
-    """Whoever works in the chat is taken for dead, and swept: its claim and its lease run out."""
+    """Declare the workers of the chat dead: expire their claims and leases, and sweep."""
     past = timezone.now() - timedelta(hours=1)
     branches = list(chat.branches.values_list("pk", flat=True))
-    # Not by a join: the state would be that of the statement's begin, not of the row it changes.
+    # Not with a join: it would read the state at the statement's start, not the changed row's.
     Compaction.objects.filter(branch__in=branches, status="preparing").update(lease_until=past)
     Turn.objects.filter(branch__in=branches, status="running").update(lease_until=past)
     recover.sweep(now=timezone.now())
 
 
 def heal(chat: Chat) -> None:
-    """Time goes by: the dead are swept, failures no longer count, everything is answered."""
+    """Sweep dead workers, reset failures, and answer all messages."""
     declare_dead(chat)
     assert_nothing_in_the_making(chat)
     pauses.reset_breaker(chat=chat, actor="system", now=timezone.now())
@@ -207,7 +210,7 @@ def heal(chat: Chat) -> None:
 
 
 def deeds(chat: Chat, dice: random.Random) -> Deeds:
-    """What is killed in chaos."""
+    """The operations that chaos kills."""
     owner, now = chat.owner, timezone.now()
     branch = branch_of(chat)
     number = dice.randrange(10**9)
@@ -233,14 +236,14 @@ def deeds(chat: Chat, dice: random.Random) -> Deeds:
 
 
 def pick(found: Deeds, dice: random.Random) -> tuple[str, Deed]:
-    """One of the deeds; what compaction is about happens most."""
+    """Pick an operation; those of compaction are the most frequent."""
     names = sorted(found)
     name = dice.choices(names, [3 if name in OFTEN else 1 for name in names])[0]
     return name, found[name]
 
 
 def overflows(chat: Chat, dice: random.Random) -> bool:
-    """Whether the model refuses the next prompt as too long."""
+    """Return True if the model refuses the next prompt as too long."""
     return chat.title == NARROW and dice.random() < 0.3
 
 
@@ -251,10 +254,10 @@ def summaries(chat: Chat) -> Any:
 
 
 def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
-    """What is done beside others: also edits, branches, erasures, and sweeps of the living."""
+    """The concurrent operations: also edits, branches, erasures, and sweeps of running workers."""
     found = deeds(chat, dice)
     branch, now = branch_of(chat), timezone.now()
-    # Not the first rounds: every branch keeps something that can be folded.
+    # Not the first rounds: every branch keeps messages that can be compacted.
     path = history.on_path(branch, after=0, before=branch.last_seq + 1).select_related("branch")
     said = list(path.filter(role="user").order_by("seq"))
     other = dice.choice(list(Branch.objects.filter(chat=chat).order_by("created_at")))
@@ -280,7 +283,7 @@ def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
 
 
 def take_over(chat: Chat) -> None:
-    """Whoever works in the chat is taken for dead, and another worker does what they did."""
+    """Declare the chat's workers dead and let another worker continue."""
     declare_dead(chat)
     for turn in Turn.objects.filter(branch__chat=chat, status="queued").order_by("accepted"):
         answer(turn)

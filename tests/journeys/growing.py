@@ -1,4 +1,4 @@
-"""A conversation of sixty turns with tool calls in a small window: what its prompts have to be."""
+"""A conversation of sixty turns with tool calls in a small window: requirements of its prompts."""
 
 import json
 from itertools import pairwise
@@ -9,7 +9,7 @@ from tests.faults.harness import Tree
 LIMIT = 8000
 TURNS = 60
 MOST_COMPACTIONS = 12
-# Of each prompt's bytes, those with which the next one begins too, unless a compaction is between.
+# The share of each prompt's bytes that is a prefix of the next, unless a compaction is between.
 LEAST_SHARE = 0.95
 RECEIPTS = """
 SELECT r.compaction_id, r.left_out FROM chats_receipt r
@@ -17,7 +17,7 @@ JOIN chats_turn t ON t.id = r.turn_id JOIN chats_branch b ON b.id = t.branch_id
 JOIN chats_chat c ON c.id = b.chat_id
 WHERE c.title LIKE %s AND r.outcome = 'ok' AND r.step > 0 AND r.call > 0 ORDER BY r.created_at
 """
-# What programs of others do: ask, answer calls, and send all of it back each time.
+# The behaviour of third-party clients: ask, answer calls, and send the whole history each time.
 LANGCHAIN = """
 import os
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
@@ -62,7 +62,7 @@ for (let n = 0; n < Number(TURNS); n += 1) {
 
 
 def prepare(tree: Tree, title: str) -> None:
-    """Let the model call a tool in every other turn, and refuse what is over its window."""
+    """Let the model call a tool in every other turn, and refuse prompts over its window."""
     calls = [{"name": "look", "arguments": {"n": n}, "id": f"call_{n}"} for n in range(TURNS)]
     replies = [
         {"tool_calls": [made], "match": f"{title} {n}:"} for n, made in enumerate(calls) if n % 2
@@ -72,18 +72,18 @@ def prepare(tree: Tree, title: str) -> None:
 
 
 def is_turn(record: Any) -> bool:
-    """Whether the model was asked for a reply to the program, not for a summary."""
+    """Return True if the request is for a reply to the client, not for a summary."""
     return "tools" in record["body"]
 
 
 def assert_grown(tree: Tree, title: str) -> None:
-    """Every prompt fits, is whole, and only adds to the one before until a compaction."""
+    """Check that every prompt fits, is whole, and extends the previous one until a compaction."""
     records = [record for record in tree.fake.requests() if is_turn(record)]
     done = [record for record in records if record["outcome"] == "done"]
     sent = [record["body"]["messages"] for record in done]
     assert len(sent) == TURNS + TURNS // 2
     assert all(record["prompt_tokens"] <= LIMIT for record in done)
-    # The provider refused a prompt once at most: from that its limit is known.
+    # The provider refused a prompt at most once: that taught the limit.
     assert len(records) - len(sent) <= 1
     for messages in sent:
         open_calls = {c["id"] for m in messages for c in m.get("tool_calls") or ()}
@@ -94,7 +94,7 @@ def assert_grown(tree: Tree, title: str) -> None:
     assert [bool(row["archived"]) for row in chats] == [False]
     rows = tree.database.rows(RECEIPTS, [f"{title} 0%"])
     assert len(rows) == len(sent)
-    # What the history is to this prompt; where it changes, a summary or a window came between.
+    # Identifies the prompt's history: it changes after a summary or a window move.
     states = [(row["compaction_id"], str(row["left_out"])) for row in rows]
     shares = [
         share(before, after)
@@ -107,7 +107,7 @@ def assert_grown(tree: Tree, title: str) -> None:
 
 
 def share(before: list[Any], after: list[Any]) -> float:
-    """The share of a prompt's bytes with which the next one begins."""
+    """The share of a prompt's bytes that is a prefix of the next."""
     old, new = ("".join(json.dumps(m) for m in messages) for messages in (before, after))
     same = (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
     return next(same, min(len(old), len(new))) / len(old)

@@ -1,4 +1,4 @@
-"""Real processes whose model server has Anthropic's interface: pages, the gateway, summaries."""
+"""Real processes with a model server of Anthropic's API: pages, the gateway, summaries."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ WORDS = "the order of a heron and a page " * 10
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def tree() -> Iterator[Tree]:
 
 @pytest.fixture
 def alice(tree: Tree) -> Iterator[Client]:
-    """Alice's program."""
+    """Alice's API client."""
     tree.fake.configure(replies=[], faults=[], reply="")
     tree.fake.forget_requests()
     with Client(tree) as client:

@@ -1,4 +1,4 @@
-"""From a printed sign-in link to a reply that a program read, with a record of each step."""
+"""From a printed sign-in link to a reply read over the API, with an audit event for each step."""
 
 import re
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ REPLY = ["A palimpsest ", "is a page\n\n", "written over. 羊皮紙"]
 
 
 class Silent:
-    """A bus on which nothing is said: what a program gets comes from the database."""
+    """A bus without events: the client's data comes from the database."""
 
     lagged = False
 
@@ -38,13 +38,13 @@ class Silent:
 
 @pytest.fixture
 def silent_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No broker in the test."""
+    """Run without a broker."""
     monkeypatch.setattr(connection.STREAMS, "hub", Silent)
 
 
 @pytest.fixture
 def admin(db: None, demo_model: ModelSpec) -> Program:
-    """The first administrator's browser, signed in by the link that the operator printed."""
+    """The first administrator's browser, signed in with the link that the operator printed."""
     out = StringIO()
     call_command("login_link", stdout=out)
     found = re.search(r"/login/link/\S+", out.getvalue())
@@ -59,7 +59,7 @@ def admin(db: None, demo_model: ModelSpec) -> Program:
 
 
 def make_key(admin: Program) -> dict[str, Any]:
-    """A key, made in the browser's session."""
+    """Create a key in the browser's session."""
     token = admin.client.cookies["csrftoken"].value
     body = {"name": "CI", "scopes": ["chats:read", "chats:write", "audit:read", "policy:read"]}
     made = admin.post("keys", body, HTTP_X_CSRFTOKEN=token)
@@ -69,7 +69,7 @@ def make_key(admin: Program) -> dict[str, Any]:
 
 
 def work(turn_id: str) -> None:
-    """What a worker does with the turn."""
+    """Run a worker's task for the turn."""
     script = [*map(TextDelta, REPLY), UsageReport(20, 9, 0, 0), Finished("stop")]
     worker: Any = InlineWorker(ScriptedProvider([script]))
     async_to_sync(worker.turn)(UUID(turn_id))

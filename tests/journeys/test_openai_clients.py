@@ -1,4 +1,4 @@
-"""OpenAI's own client and plain requests against a running server, with a small model behind it."""
+"""OpenAI's client and plain requests against a running server with a small model."""
 
 import os
 import re
@@ -20,13 +20,13 @@ TOOL: Any = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
 }
-DOCUMENT = ROOT / "docs" / "api.md"
+DOCUMENT = ROOT / "docs" / "gateway.md"
 EXAMPLE = re.compile(r"```(?:sh|python)\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def tree() -> Iterator[Tree]:
 
 @pytest.fixture
 def client(tree: Tree) -> Iterator[openai.OpenAI]:
-    """The client of Alice's program."""
+    """The client with Alice's key."""
     tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
     transport = httpx2.HTTPTransport(uds=tree.socket)
     with httpx2.Client(transport=transport, timeout=60) as http:
@@ -134,9 +134,7 @@ def test_the_examples_of_the_documentation_work(tree: Tree, client: openai.OpenA
         "OPENAI_API_KEY": tree.keys["alice"],
         "MODEL": "fake",
     }
-    _, curl, *examples = re.findall(
-        EXAMPLE, DOCUMENT.read_text().partition("### Other programs")[0]
-    )
+    _, curl, *examples = re.findall(EXAMPLE, DOCUMENT.read_text().partition("### Other clients")[0])
     shown = run(["sh", "-c", curl], env=env)
     assert '"object": "chat.completion"' in shown
     assert len(examples) == 2
@@ -145,7 +143,7 @@ def test_the_examples_of_the_documentation_work(tree: Tree, client: openai.OpenA
 
 
 def answers(address: str) -> bool:
-    """Whether a server answers there."""
+    """Return True if a server answers there."""
     try:
         return httpx2.get(f"{address}/healthz").status_code == 200
     except httpx2.TransportError:
@@ -172,7 +170,7 @@ def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
 
 
 def ask(client: openai.OpenAI, said: list[Any]) -> Any:
-    """The reply to a conversation, in the form in which it is sent back."""
+    """The reply to a conversation, in the format in which it is sent back."""
     reply = client.chat.completions.create(model="fake", messages=said, tools=[TOOL])
     return reply.choices[0].message.model_dump(exclude_none=True)
 
@@ -194,7 +192,7 @@ def test_conversations_at_once_under_one_key_do_not_mix(
     with ThreadPoolExecutor(many) as pool:
         assert set(pool.map(talk, range(many))) == {9}
     asked = set()
-    # A call that a busy machine kept too long is made once more.
+    # A call that a busy machine delayed too long is repeated once.
     for record in tree.fake.requests():
         texts = [m["content"] for m in record["body"]["messages"] if m["role"] == "user"]
         assert len({text.split(">")[0] for text in texts}) == 1

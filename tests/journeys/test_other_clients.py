@@ -1,10 +1,12 @@
-"""Programs of others against a running server, as docs/api.md shows them: `make clients`."""
+"""Third-party clients against a running server, as docs/gateway.md describes: `make clients`."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.journeys.growing import JAVASCRIPT, LANGCHAIN, TURNS, assert_grown, p
 from tests.journeys.test_openai_clients import DOCUMENT, answers
 from tests.journeys.test_openai_clients import tree as tree
 
-CLIENTS = Path(sys.prefix) / "clients"
+CLIENTS = Path(os.environ.get("CLIENTS") or Path(sys.prefix) / "clients")
 pytestmark = [
     pytest.mark.clients,
     pytest.mark.processes,
@@ -23,7 +25,7 @@ pytestmark = [
 EXAMPLES = dict(
     re.findall(
         r"\*\*(\w+)\*\* \(`[^\n]*\n```\w+\n(.*?)```",
-        DOCUMENT.read_text().partition("### Other programs")[2].partition("| address")[0],
+        DOCUMENT.read_text().partition("### Other clients")[2].partition("## Endpoints")[0],
         re.DOTALL,
     )
 )
@@ -31,18 +33,18 @@ EXAMPLES = dict(
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 @pytest.fixture(autouse=True)
 def roomy(tree: Tree) -> None:
-    """A model that only replies, in a window that holds everything."""
+    """A model that only replies, with a window that holds everything."""
     tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
 
 
 @pytest.fixture(scope="module")
 def env(tree: Tree) -> dict[str, str]:
-    """What a program is told of the server."""
+    """The environment variables that point a client to the server."""
     port = free_port()
     tree.start("web", python(MANAGE, "web", "--port", str(port)))
     address = f"http://127.0.0.1:{port}"
@@ -58,20 +60,22 @@ def env(tree: Tree) -> dict[str, str]:
     }
 
 
-def run(command: list[str], *, env: dict[str, str], folder: Path, **files: str) -> str:
-    """What a program prints, which must succeed."""
+def run(
+    command: list[str], *, env: dict[str, str], folder: Path, said: str = "", **files: str
+) -> str:
+    """The output of a client that gets this input; it must succeed."""
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
     done = subprocess.run(  # as the documentation says
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False,
-        stdin=subprocess.DEVNULL,
+        input=said,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def is_one_chat(tree: Tree) -> bool:
-    """Whether the newest request brought the reply before along and its chat was found."""
+    """Return True if the newest request included the previous reply and its chat was found."""
     rows = tree.database.rows(
         "SELECT count(*) AS turns FROM chats_turn WHERE client IS NOT NULL"
         " AND branch_id = (SELECT branch_id FROM chats_turn WHERE client IS NOT NULL"
@@ -113,6 +117,187 @@ def test_the_command_llm(tree: Tree, env: dict[str, str], tmp_path: Path) -> Non
     shown = run(["sh", "-ec", EXAMPLES["LLM"]], env=env, folder=tmp_path)
     assert shown.count(" 0@") == 2
     assert is_one_chat(tree)
+
+
+def turns_titled(tree: Tree, title: str) -> tuple[int, int]:
+    """The branches and turns of the chats with a title that begins so."""
+    rows = tree.database.rows(
+        "SELECT count(DISTINCT branch_id) AS branches, count(*) AS turns FROM chats_turn"
+        " JOIN chats_branch b ON b.id = branch_id JOIN chats_chat c ON c.id = b.chat_id"
+        " WHERE client IS NOT NULL AND c.title LIKE %s",
+        [f"{title}%"],
+    )
+    return rows[0]["branches"], rows[0]["turns"]
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_the_ai_sdk(tree: Tree, env: dict[str, str], tmp_path: Path, name: str) -> None:
+    """Streams, a tool call and its result, a further turn; Responses by references to items."""
+    title = f"AI SDK {name}"
+    call = {"name": "look", "arguments": {"city": "Rome"}, "id": "call_1"}
+    tree.fake.configure(replies=[{"tool_calls": [call], "match": title}])
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    env = {**env, "TITLE": title, "FORM": name}
+    shown = run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=AI_SDK)
+    assert shown.count(" 0@") == 2
+    assert turns_titled(tree, title) == (1, 3)
+
+
+@pytest.mark.parametrize("name", ["LlamaIndex", "pydantic-ai", "openai-agents"])
+def test_python_frameworks(tree: Tree, env: dict[str, str], tmp_path: Path, name: str) -> None:
+    """A tool call with its result, a stream, and a further turn."""
+    title = f"With {name}"
+    call = {"name": "look", "arguments": {"city": "Rome"}, "id": "call_1"}
+    tree.fake.configure(replies=[{"tool_calls": [call], "match": title}])
+    command = [str(CLIENTS / "bin" / "python"), "-c", FRAMEWORKS[name]]
+    shown = run(command, env={**env, "TITLE": title}, folder=tmp_path)
+    assert shown.count(" 0@") == 2
+    assert turns_titled(tree, title) == (1, 3)
+
+
+def test_opencode(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
+    """A stream with a tool call, and a session that is resumed."""
+    config = json.loads(EXAMPLES["opencode"].replace("MODEL", env["MODEL"]))
+    config["provider"]["palimpsest"]["options"]["baseURL"] = env["OPENAI_BASE_URL"]
+    call = {"name": "bash", "arguments": {"command": "echo palimpsest", "description": "Echo"}}
+    # It requests a title first.
+    replies: list[dict[str, Any]] = [{"text": "A look"}, {"tool_calls": [{**call, "id": "call_1"}]}]
+    tree.fake.configure(replies=[{**reply, "match": "Look at opencode"} for reply in replies])
+    env = {**env, "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    ask = ["opencode", "run"]
+    shown = run(
+        [*ask, "Look at opencode"], env=env, folder=tmp_path, opencode_json=json.dumps(config)
+    )
+    assert "0@" in shown
+    tree.fake.configure(replies=[])
+    assert "0@" in run([*ask, "--continue", "And now?"], env=env, folder=tmp_path)
+    assert turns_titled(tree, "%Look at opencode") == (1, 3)
+
+
+def test_aider(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
+    """Two turns of a session whose reminders move, and a restored one; aider calls no tools."""
+    env = {**env, "OPENAI_API_BASE": env["OPENAI_BASE_URL"]}
+    ask = [str(CLIENTS / "aider" / "bin" / "aider"), "--model", f"openai/{env['MODEL']}", *QUIET]
+    shown = run(ask, env=env, folder=tmp_path, said="Look at aider\nAnd now?\n")
+    assert shown.count(" 1@") == 2
+    assert is_one_chat(tree)
+    more = ["--restore-chat-history", "--message", "And then?"]
+    assert "0@" in run([*ask, *more], env=env, folder=tmp_path)
+
+
+# Aider in scripting mode: no repository, no questions, no network except the gateway.
+QUIET = (
+    *(
+        "--no-git",
+        "--yes-always",
+        "--no-fancy-input",
+        "--no-check-update",
+        "--no-show-model-warnings",
+    ),
+    *("--analytics-disable", "--no-pretty", "--no-show-release-notes", "--edit-format", "ask"),
+)
+# Typical use of these packages: a question that needs a tool, then one more turn.
+AI_SDK = """
+import { streamText, tool, stepCountIs, jsonSchema } from "ai";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+const { MODEL, TITLE, FORM, OPENAI_BASE_URL: baseURL, OPENAI_API_KEY: apiKey } = process.env;
+const model = FORM === "responses"
+  ? createOpenAI({ baseURL, apiKey })(MODEL)
+  : createOpenAICompatible({ name: "palimpsest", baseURL, apiKey })(MODEL);
+const properties = { city: { type: "string" } };
+const look = tool({
+  description: "Looks at a city",
+  inputSchema: jsonSchema({ type: "object", properties, required: ["city"] }),
+  execute: async ({ city }) => `sunny in ${city}`,
+});
+const messages = [{ role: "user", content: TITLE }];
+for (const next of ["And now?", ""]) {
+  const stopWhen = stepCountIs(3);
+  const result = streamText({ model, messages, tools: { look }, stopWhen, maxRetries: 0 });
+  for await (const piece of result.textStream) process.stdout.write(piece);
+  messages.push(...(await result.responseMessages), { role: "user", content: next });
+}
+"""
+FRAMEWORKS = {
+    "LlamaIndex": """
+import json
+import os
+from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
+from llama_index.llms.openai_like import OpenAILike
+
+def look(city: str) -> str:
+    "Looks at a city."
+    return f"sunny in {city}"
+
+tool = FunctionTool.from_defaults(look)
+model = OpenAILike(
+    model=os.environ["MODEL"], api_base=os.environ["OPENAI_BASE_URL"], max_retries=0,
+    api_key=os.environ["OPENAI_API_KEY"], is_chat_model=True, is_function_calling_model=True,
+)
+said = [ChatMessage(role="user", content=os.environ["TITLE"])]
+reply = model.chat(said, tools=[tool.metadata.to_openai_tool()])
+said.append(reply.message)
+for call in reply.message.additional_kwargs["tool_calls"]:
+    made = look(**json.loads(call.function.arguments))
+    told = {"tool_call_id": call.id}
+    said.append(ChatMessage(role="tool", content=made, additional_kwargs=told))
+for question in ("And now?", ""):
+    for piece in model.stream_chat(said):
+        print(piece.delta or "", end="")
+    said += [piece.message, ChatMessage(role="user", content=question)]
+""",
+    "pydantic-ai": """
+import asyncio
+import os
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+
+agent = Agent(OpenAIChatModel(os.environ["MODEL"]))
+
+@agent.tool_plain
+def look(city: str) -> str:
+    "Looks at a city."
+    return f"sunny in {city}"
+
+async def main() -> None:
+    history = None
+    for question in (os.environ["TITLE"], "And now?"):
+        async with agent.run_stream(question, message_history=history) as result:
+            async for piece in result.stream_text(delta=True):
+                print(piece, end="")
+        history = result.all_messages()
+
+asyncio.run(main())
+""",
+    "openai-agents": """
+import asyncio
+import os
+from agents import Agent, Runner, function_tool, set_tracing_disabled
+
+set_tracing_disabled(True)
+
+@function_tool
+def look(city: str) -> str:
+    "Looks at a city."
+    return f"sunny in {city}"
+
+async def main() -> None:
+    agent = Agent(name="Guide", model=os.environ["MODEL"], tools=[look])
+    said = []
+    for question in (os.environ["TITLE"], "And now?"):
+        said.append({"role": "user", "content": question})
+        result = Runner.run_streamed(agent, said)
+        async for event in result.stream_events():
+            if event.type == "raw_response_event":
+                if event.data.type == "response.output_text.delta":
+                    print(event.data.delta, end="")
+        said = result.to_input_list()
+
+asyncio.run(main())
+""",
+}
 
 
 def test_codex(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:

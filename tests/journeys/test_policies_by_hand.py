@@ -1,4 +1,4 @@
-"""An administrator writes a policy with forms alone; the next prompt and the ledger show it."""
+"""An administrator writes a policy with forms only; the next prompt and the ledger show it."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tests.contextpolicy.people import person, signed_in
 
 POLICIES = "/admin/contextpolicy/contextpolicy/"
 ASSIGN = "/admin/contextpolicy/policyassignment/add/"
-# A strategy as another system wrote it.
+# A strategy in another system's format.
 IMPORTED = {
     "id": "rounds",
     "contextStrategy": {
@@ -45,7 +45,7 @@ def admin(db: None) -> Client:
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime) -> Ask:
-    """Ask in Alice's chat and let the model answer: the request that it got."""
+    """Ask in Alice's chat and let the model answer; return the request to the model."""
 
     def asking(text: str, answer: str) -> ProviderRequest:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -69,7 +69,7 @@ def page_of(slug: str) -> str:
 
 
 def written(admin: Client, slug: str, **fields: str) -> None:
-    """Write a policy without dates and excerpts and apply it to everybody, by forms alone."""
+    """Create a policy without dates and excerpts and apply it to everyone, with forms only."""
     fields = {"dates": "no", "references": "no", **fields}
     answer = submitted(admin, f"{POLICIES}add/", name=slug, slug=slug, **fields)
     assert answer.status_code == 302, answer.context["adminform"].form.errors
@@ -77,7 +77,7 @@ def written(admin: Client, slug: str, **fields: str) -> None:
 
 
 def applied(admin: Client, slug: str) -> None:
-    """Let a policy apply to everybody."""
+    """Apply a policy to everyone."""
     policy = ContextPolicy.objects.get(slug=slug)
     answer = submitted(admin, ASSIGN, policy=str(policy.pk), place="instance")
     assert answer.status_code == 302
@@ -123,7 +123,7 @@ def test_a_window_is_filled_from_the_newest_backwards(admin: Client, ask: Ask) -
     )
     said = []
     for number in range(12):
-        # The third is long: nothing before it is taken in its place.
+        # The third is long: no earlier message replaces it.
         question = f"Question {number} " + "word " * (500 if number == 2 else 60)
         request = ask(question, f"Answer {number}")
         said += [question, f"Answer {number}"]

@@ -1,4 +1,4 @@
-"""From signing in to a second answer, by links and forms alone, as a browser without scripts."""
+"""From signing in to a second answer, with links and forms only, as a browser without scripts."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ from tests.chats.conftest import InlineWorker, ScriptedProvider
 
 
 def answer(text: str) -> None:
-    """Let a worker take the next queued turn."""
+    """Let a worker run the next queued turn."""
     worker = InlineWorker(ScriptedProvider([[TextDelta(text), Finished("stop")]]))
     turn = Turn.objects.get(status=Turn.Status.QUEUED)
     async_to_sync(worker.turn)(turn.pk)

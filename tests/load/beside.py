@@ -1,10 +1,10 @@
-"""Whether replies wait for background work: first words without it and beside it, block by block.
+"""Measures whether replies wait for background jobs, by first-token times.
 
 `python -m tests.load.beside [--during summaries,catch-up,verify,index,count,evaluate]
-[--layout queues]` starts an instance of its own for each block, on SQLite or on the server of
-PALIMPSEST_TEST_DATABASE_URL: first messages in quiet times, then as many beside the work. Prints
-p50 and p95 of both sides and fails where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3
-times and 50 ms of before.
+[--layout queues]` starts a new instance for each block, on SQLite or on the server of
+PALIMPSEST_TEST_DATABASE_URL. It sends messages to an idle instance, then as many during the jobs.
+It prints p50 and p95 of both. It fails if p50 exceeds both 1.1 times and 15 ms more than the idle
+value, or p95 both 1.3 times and 50 ms more.
 """
 
 import argparse
@@ -53,7 +53,7 @@ NAME = "palimpsest_beside"
 
 
 class Given:
-    """A PostgreSQL server that is there already."""
+    """An existing PostgreSQL server."""
 
     kind = "postgres"
 
@@ -61,22 +61,22 @@ class Given:
         self.url = self.owner_url = url
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """What a query answers."""
+        """The rows of a query."""
         with psycopg.connect(self.url, row_factory=dict_row, autocommit=True) as connection:
             return connection.execute(query.encode(), values).fetchall()
 
     def put_tables(self, env: Mapping[str, str]) -> None:
-        """Make the tables."""
+        """Create the tables."""
         run(python(MANAGE, "migrate", "--verbosity", "0"), env=env)
 
     close = SQLite.close
 
 
 class Instance(Tree):
-    """A tree with the product's own timings and limits that are not reached."""
+    """A tree with the product's default timings, and limits that are never reached."""
 
     def environment(self) -> dict[str, str]:
-        """As in production, but for limits."""
+        """The environment of production, except for limits."""
         env = super().environment()
         for name in (
             "LEASE_SECONDS",
@@ -92,7 +92,7 @@ class Instance(Tree):
         return {**env, **patient, "SUMMARIES_PER_USER": "100"}
 
     def begin_workers(self, layout: str) -> None:
-        """Start every worker of a layout; those for background work stand back."""
+        """Start every worker of a layout; background workers have a lower priority."""
         for taken in LAYOUTS[layout]:
             is_background = queues.REPLIES not in taken
             threads = BACKGROUND_THREADS if is_background else 200
@@ -106,13 +106,13 @@ class Instance(Tree):
 
 @dataclass
 class Times:
-    """Seconds to the first words, without the work and beside it."""
+    """First-token times in seconds, without and with the jobs."""
 
     before: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
 
     def told(self, name: str) -> str:
-        """A line with both sides."""
+        """A line with both results."""
         sides = [("before", self.before), ("beside", self.beside)]
         numbers = "; ".join(
             f"{side}: p50 {1000 * p50(times):.0f} ms, p95 {1000 * p95(times):.0f} ms,"
@@ -123,7 +123,7 @@ class Times:
 
     @property
     def nobody_waits(self) -> bool:
-        """Whether the work is hardly felt."""
+        """Return True if the jobs add almost no delay."""
         median, slow = p50(self.before), p95(self.before)
         return p50(self.beside) <= max(1.1 * median, median + 0.015) and p95(self.beside) <= max(
             1.3 * slow, slow + 0.05
@@ -136,12 +136,12 @@ def p50(times: list[float]) -> float:
 
 
 def p95(times: list[float]) -> float:
-    """What 95 of 100 stay below."""
+    """The 95th percentile."""
     return statistics.quantiles(times, n=20)[-1]
 
 
 def first_words(client: Client, chat: str) -> float:
-    """Seconds from sending a message to the first words of its reply; waits for its end."""
+    """Seconds from sending a message to its first token; waits for the end of the reply."""
     body = {"text": f"{WORDS} [[fake tokens=5]]", "stream": True}
     begun, first = time.perf_counter(), 0.0
     with client.http.stream("POST", f"/chats/{chat}/messages", json=body) as answer:
@@ -154,7 +154,7 @@ def first_words(client: Client, chat: str) -> float:
 
 
 def slow_summaries(tree: Instance, number: int) -> None:
-    """So many summaries wait for a model that takes a minute."""
+    """Start summaries whose model takes a minute."""
     tree.fake.configure(faults=[{"ttft": 60_000, "model": "fake", "times": 10_000}])
     chats = [tree.new_chat(model="locked") for _ in range(number)]
     for chat in chats:
@@ -166,12 +166,12 @@ def slow_summaries(tree: Instance, number: int) -> None:
 
 
 def being_written(tree: Instance) -> int:
-    """How many summaries are being written."""
+    """The number of running summaries."""
     return count(tree.database, "chats_compaction", "status = %s", "preparing")
 
 
 def catching_up(tree: Instance, number: int) -> None:
-    """So many long chats were brought in, and their summaries catch up with them."""
+    """Import long chats, whose summaries then have to catch up."""
     chats = [str(tree.desk.ask("import_chat", messages=LONG)) for _ in range(number)]
     with Client(tree) as client:
         own = [first_words(client, chat) for chat in chats for _ in range(2)]
@@ -180,21 +180,21 @@ def catching_up(tree: Instance, number: int) -> None:
 
 
 def verification(tree: Instance, _number: int) -> None:
-    """The ledger is verified again and again."""
+    """Verify the ledger repeatedly."""
     again = f"while true; do nice -n 10 {sys.executable} {MANAGE} ledger_verify; done"
     tree.start("verify", ["sh", "-c", again])
 
 
 def indexing(tree: Instance, _number: int) -> None:
-    """A long chat becomes searchable."""
+    """Index a long chat for search."""
     chat = tree.desk.ask("import_chat", messages=5 * LONG, strategy="sliding_window")
-    # Its window moves with the first reply, and what it leaves out is indexed.
+    # The window moves with the first reply, and the messages that leave it are indexed.
     tree.wait_until_over(tree.post("And now?", chat=chat, model="locked"), seconds=60)
     until(lambda: due(tree), what="the index")
 
 
 def due(tree: Instance) -> int:
-    """How many branches are not indexed yet."""
+    """The number of branches that are not indexed yet."""
     return count(tree.database, "chats_searchplace", "due_at IS NOT NULL")
 
 
@@ -203,7 +203,7 @@ CHATS, AT_ONCE, ROUNDS = 200, 20, 10
 
 
 def counting(tree: Instance, _number: int) -> None:
-    """It is counted how many chats of some length a policy would change."""
+    """Count the chats of some length that a policy would change."""
     for _ in range(CHATS):
         tree.desk.ask("import_chat", messages=200, strategy=SLIDES)
     tree.desk.ask("count_chats", strategy=SLIDES, values=FOLDS)
@@ -211,7 +211,7 @@ def counting(tree: Instance, _number: int) -> None:
 
 
 def judging(tree: Instance, _number: int) -> None:
-    """A draft judges many replies, which were given twenty at once."""
+    """Run shadow evaluations of a draft for many replies, created in groups of twenty."""
     chats = [
         str(tree.desk.ask("import_chat", messages=200, strategy=SLIDES)) for _ in range(AT_ONCE)
     ]
@@ -235,22 +235,22 @@ WORK: dict[str, Callable[[Instance, int], None]] = {
 
 
 def measure(tree: Instance, work: str, *, number: int, messages: int, times: Times) -> None:
-    """So many messages in a quiet instance, and as many beside the work."""
+    """Measure messages in an idle instance, and as many during the jobs."""
     with Client(tree) as client:
-        # Another account than the one that writes summaries.
+        # Not the account of the summary model.
         chats = [tree.new_chat(model="locked") for _ in range(4)]
         for _ in range(5):
             first_words(client, chats[0])
         times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
         WORK[work](tree, number)
         times.beside += [first_words(client, chats[n % 4]) for n in range(messages)]
-    # Those of the other chats need no model: one more may be on its way.
+    # Summaries of the other chats need no model: one more may still be running.
     if work == "summaries" and being_written(tree) < number:
         raise RuntimeError("the summaries ended before the messages did")
 
 
 def block(work: str, *, layout: str, url: str, messages: int, times: Times) -> None:
-    """One block, with an instance of its own: nobody waits until the work is done."""
+    """Run one block with a new instance, without waiting for the jobs to end."""
     number = 20 if layout == "two" or work == "catch-up" else 10
     folder = new_folder()
     with FakeServer() as fake, database_of(url, folder=folder) as database:
@@ -269,7 +269,7 @@ def block(work: str, *, layout: str, url: str, messages: int, times: Times) -> N
 
 @contextmanager
 def database_of(url: str, *, folder: Path) -> Iterator[Database]:
-    """A new SQLite file, or a new database on the server of the URL, which goes with the block."""
+    """A new SQLite file, or a new database on the server of the URL, removed after the block."""
     if not url:
         yield SQLite(folder)
         return
@@ -283,7 +283,7 @@ def database_of(url: str, *, folder: Path) -> Iterator[Database]:
 
 
 def main() -> None:
-    """Measure block by block, and fail where replies wait."""
+    """Measure each block, and fail if replies wait."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--during", default=",".join(WORK))
     parser.add_argument("--layout", choices=list(LAYOUTS), default="laptop")

@@ -1,4 +1,4 @@
-"""Rows for measuring, many at once: messages in one chat, chats of one person."""
+"""Bulk rows for measurements: messages in one chat, or chats of one person."""
 
 import random
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ WORDS = 40_000
 
 
 def vocabulary() -> list[str]:
-    """Made-up words, the most common first."""
+    """Generated words, the most common first."""
     found: dict[str, None] = {}
     chance = random.Random(13)  # noqa: S311  # to be repeated
     while len(found) < WORDS:
@@ -25,14 +25,14 @@ def vocabulary() -> list[str]:
 
 
 def texts(count: int, *, words: Sequence[str], length: int = 40) -> list[str]:
-    """Texts in which the words are as common as in a language: the n-th as often as 1 in n."""
+    """Texts with the word frequencies of a language: the n-th word is used 1/n as often."""
     chance = random.Random(7)  # noqa: S311  # to be repeated
     weights = list(accumulate(1 / (place + 1) for place in range(len(words))))
     return [" ".join(chance.choices(words, cum_weights=weights, k=length)) for _ in range(count)]
 
 
 def fill(chat: Chat, said: Sequence[str], *, now: datetime) -> Branch:
-    """Messages at the end of a chat, as if they had been taken up long ago."""
+    """Add messages to the end of a chat, with old dates."""
     branch = Branch.objects.get(chat=chat, parent=None)
     first = branch.last_seq + 1
     for start in range(0, len(said), ROWS):
@@ -55,7 +55,7 @@ def fill(chat: Chat, said: Sequence[str], *, now: datetime) -> Branch:
 
 
 def cover(branch: Branch, *, to_seq: int, now: datetime, **fields: object) -> Branch:
-    """The branch with a summary in force that stands for everything up to a seq."""
+    """A branch with an active summary that covers everything up to a seq."""
     policy, _ = EffectivePolicy.objects.get_or_create(
         digest="0" * 64, defaults={"values": {}, "sources": {}}
     )
@@ -80,7 +80,7 @@ def cover(branch: Branch, *, to_seq: int, now: datetime, **fields: object) -> Br
 
 
 def chats(owner: User, count: int, *, now: datetime) -> None:
-    """Empty chats, each used a minute after the one before."""
+    """Empty chats, each used a minute after the previous one."""
     for start in range(0, count, ROWS):
         places = range(start, min(start + ROWS, count))
         rows = [

@@ -1,7 +1,7 @@
-"""What composing one prompt costs at 1,000 and at 100,000 messages of history.
+"""The cost of composing one prompt with 1,000 and with 100,000 messages of history.
 
-`python -m tests.load.compose`: prints seconds (median), queries, and the ratio. Both chats live in
-one database and are measured in turn, so that the ratio holds on a noisy machine.
+`python -m tests.load.compose` prints seconds (median), queries, and the ratio. Both chats are in
+one database and are measured alternately, so that noise affects both.
 """
 
 import os
@@ -17,7 +17,7 @@ CHUNK = 5_000
 
 
 def fill(size: int) -> Any:
-    """A chat of that many messages with a turn that waits to be composed."""
+    """A chat with this many messages and a turn that waits to be composed."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -54,7 +54,7 @@ def fill(size: int) -> Any:
 
 
 def settle(turn: Any) -> None:
-    """Let the window move once, as it would have long before."""
+    """Let the window move once, as it would have before."""
     from chats.compaction import window
     from chats.prompt import composition
     from chats.prompt.tokenizer import O200kCounter
@@ -68,7 +68,7 @@ def settle(turn: Any) -> None:
 
 
 def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
-    """Median seconds and queries per size, measured in turn."""
+    """Median seconds and queries per size, measured alternately."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

@@ -1,8 +1,8 @@
-"""What finding facts, and judging what a summary kept of them, costs as texts grow.
+"""The cost of finding facts in growing texts, and of checking which facts a summary kept.
 
-`python -m tests.load.facts`: milliseconds at 10,000, 100,000 and 1,000,000 characters for prose,
-for a table of numbers and for runs without a space, and how many times as long ten times the text
-takes.
+`python -m tests.load.facts` prints milliseconds at 10,000, 100,000 and 1,000,000 characters for
+prose, for a table of numbers and for text without spaces. It also prints the growth factor for ten
+times the text.
 """
 
 import sys
@@ -21,7 +21,7 @@ Make = Callable[[int], str]
 
 
 def of(pattern: str) -> Make:
-    """A maker of texts of a length: the pattern again and again, with rising numbers."""
+    """A generator of texts of a length: it repeats the pattern with rising numbers."""
 
     def make(size: int) -> str:
         pieces = (pattern.format(n=n, m=n % 60) for n in count())
@@ -56,7 +56,7 @@ def seconds(make: Make, size: int) -> float:
 
 
 def growth(make: Make, *, size: int, times: int) -> float:
-    """How many times as long a text takes that is `times` as long."""
+    """How much longer a text takes that is `times` as long."""
     return seconds(make, size * times) / max(seconds(make, size), 1e-4)
 
 

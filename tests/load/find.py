@@ -1,11 +1,10 @@
-"""Long chats and many of them: Find, the list over REST, the opening of a chat.
+"""Long chats and many chats: Find, the list over REST, opening a chat.
 
-`python -m tests.load.find [--messages 250000] [--chats 100000]`, on a database of its own: SQLite,
-or under `scripts/with_postgres.sh` PostgreSQL. Prints the time of indexing and of its longest
-transaction, p50 and p95 of Find by how many and how common words are asked, how many times longer a
-page of many chats takes than one of a hundred, what opening a short and a long chat costs, and how
-many times longer a team's message and an agent's context take in a long one. Nothing is judged
-here.
+`python -m tests.load.find [--messages 250000] [--chats 100000]` uses a separate database: SQLite,
+or PostgreSQL under `scripts/with_postgres.sh`. It prints the times of indexing and of its longest
+transaction, and p50 and p95 of Find by number and frequency of the words. It compares a page of
+many chats with a page of a hundred, and opening a short with opening a long chat. It also compares
+a team's message and an agent's context in both. It has no pass or fail limits.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from typing import Any
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ROUNDS = 40
-# The places of the words that are asked, in a vocabulary whose most common ones come first.
+# Ranks of the query words in a vocabulary that begins with the most common word.
 RANKS = {"common": range(5, 60), "middling": range(300, 3_000), "rare": range(8_000, 40_000)}
 
 
@@ -60,7 +59,7 @@ def main() -> None:
 
 
 def say(text: str) -> None:
-    """A line of the outcome."""
+    """Print a line of the result."""
     print(text, flush=True)  # noqa: T201
 
 
@@ -105,7 +104,7 @@ def find(count: int) -> None:
 
 
 def indexed(branch: Any, *, count: int) -> None:
-    """Index the chat, watching how long each transaction is open."""
+    """Index the chat and record the duration of each transaction."""
     from django.db import connection
 
     from chats.memory import archive
@@ -123,7 +122,7 @@ def indexed(branch: Any, *, count: int) -> None:
 
 
 def ask(questions: list[str], *, branch: Any, client: Any) -> dict[str, list[float]]:
-    """How long each question takes: the search, this process's share of it, and its page."""
+    """The duration of each query: the search, the share of this process, and the page."""
     from chats.memory import search
 
     times: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
@@ -145,7 +144,7 @@ def in_words(times: dict[str, list[float]]) -> str:
 
 
 def settle() -> None:
-    """Gather statistics as a server does after a while; free this process as a web process is."""
+    """Update statistics as a server does over time, and freeze objects as a web process does."""
     from django.db import connection
 
     gc.collect()
@@ -156,7 +155,7 @@ def settle() -> None:
 
 
 def timed(manager: Any, times: list[float]) -> Any:
-    """The same context manager; how long each lasted is added."""
+    """Wrap a context manager so that each duration is recorded."""
     from contextlib import contextmanager
 
     @contextmanager
@@ -170,7 +169,7 @@ def timed(manager: Any, times: list[float]) -> Any:
 
 
 def listing(count: int) -> None:
-    """A page of a hundred chats, and pages of many at the beginning and deep in the list."""
+    """Measure a page of a hundred chats, and pages of many, at the start and deep in the list."""
     from django.db import connection
 
     from tests.load import bulk
@@ -204,7 +203,7 @@ def listing(count: int) -> None:
 
 
 def opening(short: int, long: int) -> None:
-    """The page of a short chat and of a long one: time of the processor, and statements."""
+    """Measure CPU time and statements of the page of a short and of a long chat."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
@@ -281,7 +280,7 @@ def team(short: int, long: int) -> None:
 
 
 def prompt_maker(user: Any) -> Callable[[Any], object]:
-    """What composes the prompt of an agent of a team, up to the engine's answer."""
+    """The function that composes the prompt of a team's agent, including the engine."""
     from chats.models import Branch, Turn
     from chats.prompt import agents, composition
     from chats.prompt.model_choice import ChosenModel
@@ -329,7 +328,7 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
 
 
 def took(client: Any, address: str) -> float:
-    """How long a page takes."""
+    """The duration of a page."""
     begun = time.perf_counter()
     answer = client.get(address)
     if answer.status_code != 200:
@@ -338,14 +337,14 @@ def took(client: Any, address: str) -> float:
 
 
 def both(times: list[float]) -> str:
-    """The median and the 95th percentile in words."""
+    """The median and the 95th percentile as text."""
     return (
         f"p50 {1000 * statistics.median(times):.1f} ms, p95 {1000 * quantile(times, 0.95):.1f} ms"
     )
 
 
 def quantile(times: list[float], share: float) -> float:
-    """The value below which a share of the values lies."""
+    """The value of a quantile."""
     return sorted(times)[min(int(share * len(times)), len(times) - 1)]
 
 

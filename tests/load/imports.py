@@ -1,10 +1,11 @@
 """Imports in the background: time, memory, kills.
 
-`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5] [--megabytes 0]`, on a
-database of its own: SQLite, or under `scripts/with_postgres.sh` PostgreSQL. `--megabytes` pads the
-messages until the export has so many. A child of this program makes the chats, as a worker does; it
-is killed at random moments, and a successor goes on when its lease has ended. At the end every chat
-and message is here once; the program fails where that is not so.
+`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5] [--megabytes 0]` uses a
+separate database: SQLite, or PostgreSQL under `scripts/with_postgres.sh`. `--megabytes` pads the
+messages to this export size. `--apart` imports in a child process, as for large files. A child of
+this program creates the chats, as a worker does. It is killed at random moments, and a successor
+continues after the lease ends. The program fails unless every chat and message exists once at the
+end.
 """
 
 import argparse
@@ -22,12 +23,13 @@ LOOK = 0.02
 
 
 def main() -> None:
-    """Send the file, have it imported, print."""
+    """Send the file, import it, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chats", type=int, default=1_000)
     parser.add_argument("--messages", type=int, default=20)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=0)
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.work:
@@ -40,6 +42,7 @@ def main() -> None:
         os.environ["REDIS_URL"] = f"unix://{data}/no-broker.sock"
         os.environ["LOG_LEVEL"] = "ERROR"
         os.environ["MAX_ATTEMPTS"] = "100"
+        os.environ["IMPORT_APART_BYTES"] = "1" if said.apart else "1000000000"
         os.environ.update(LEASE)
         if os.environ.get("PALIMPSEST_TEST_DATABASE_URL"):
             os.environ["DATABASE_URL"] = os.environ["PALIMPSEST_TEST_DATABASE_URL"]
@@ -52,7 +55,7 @@ def main() -> None:
 
 
 def set_up() -> None:
-    """Load Django; no task is sent anywhere."""
+    """Load Django without sending any task."""
     import django
 
     django.setup()
@@ -62,17 +65,17 @@ def set_up() -> None:
 
 
 def work(import_id: str) -> None:
-    """Make chats until the import is over, task after task, as a worker does."""
+    """Create chats until the import ends, task after task, as a worker does."""
     from uuid import UUID
 
     from django.utils import timezone
 
-    from chats.exchange import taking
+    from chats.exchange import apart
     from chats.models import FileImport
     from chats.prompt.tokenizer import O200kCounter
 
     while FileImport.objects.get(pk=import_id).finished_at is None:
-        taking.go_on(
+        apart.import_file(
             import_id=UUID(import_id),
             counter=O200kCounter(),
             clock=timezone.now,
@@ -82,7 +85,7 @@ def work(import_id: str) -> None:
 
 
 def begun(chats: int, messages: int, *, megabytes: int) -> Any:
-    """An import of so many chats, each with so many messages."""
+    """An import of this many chats and messages."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -115,22 +118,34 @@ def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int =
     file.seek(0)
 
 
+def most_memory(pid: int) -> int:
+    """The memory of a process or of the child that imports for it, whichever is more; in kB."""
+    from pathlib import Path
+
+    from tests.load.radius import memory_of
+
+    try:
+        told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        told = ""
+    return max(memory_of(one, "Pss_Anon:") for one in [pid, *map(int, told.split())])
+
+
 def play(row: Any, *, chats: int, messages: int, kills: int) -> int:
-    """Have children work, kill some; print what it took and return an exit code."""
+    """Run child processes, kill some, print the result, and return an exit code."""
     from django.db import connection
 
     from chats.models import Branch, Chat, FilePiece, ImportOutcome, Message
-    from tests.load.radius import memory_of
 
     dice, began, own, killed = random.Random(7), time.perf_counter(), 0, 0  # noqa: S311  # to be repeated
     while row.finished_at is None:
         child = subprocess.Popen(  # our own program, no shell
             [sys.executable, "-m", "tests.load.imports", "--work", str(row.pk)]
         )
-        # Of the whole, so that each child does a part of it; some die while they read the file.
+        # Of the total time, so that each child does a part; some die while they read the file.
         goal = dice.uniform(-0.1, 1) * chats / (kills + 1) + row.place
         while child.poll() is None:
-            own = max(own, memory_of(child.pid, "Pss_Anon:"))
+            own = max(own, most_memory(child.pid))
             row.refresh_from_db()
             if killed < kills and row.place >= goal and row.lease_token is not None:
                 time.sleep(dice.uniform(0, 0.05))

@@ -1,4 +1,4 @@
-"""A whole instance of the product on a folder of its own, for the programs that measure it."""
+"""A whole instance of the product with its own data folder, for load measurements."""
 
 import json
 import os
@@ -41,11 +41,11 @@ class Instance:
 
     @property
     def url(self) -> str:
-        """Where its pages are."""
+        """The base URL of its pages."""
         return f"http://127.0.0.1:{self.port}"
 
     def run(self, program: str) -> str:
-        """What a program prints in the instance's own settings."""
+        """The output of a program that runs with the instance's settings."""
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True)
         if done.returncode:
@@ -55,7 +55,7 @@ class Instance:
 
 @contextmanager
 def instance(*, model_host: str) -> Iterator[Instance]:
-    """Start an instance that may ask a model at this address, and end it."""
+    """Start an instance that may call a model at this address, and end it."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         env = {
@@ -77,14 +77,14 @@ def instance(*, model_host: str) -> Iterator[Instance]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(url: str, *, seconds: float = 120) -> None:
-    """Until the address answers."""
+    """Wait until the address answers."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         try:
@@ -103,14 +103,14 @@ class Client:
         self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def open(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """An open answer; a POST where there is a body."""
+        """An open response; a POST if there is a body."""
         data = json.dumps(body).encode() if body is not None else None
         headers = {**self.headers, "Idempotency-Key": uuid.uuid4().hex} if data else self.headers
         request = urllib.request.Request(f"{self.base}{path}", data=data, headers=headers)  # noqa: S310  # loopback
         return urllib.request.urlopen(request, timeout=60)  # noqa: S310  # loopback
 
     def first_token(self, chat: str, text: str) -> float:
-        """Seconds from sending a message to its reply's first words; waits for the reply's end."""
+        """Seconds from sending a message to its first token; waits for the end of the reply."""
         begun = time.perf_counter()
         with self.open(f"/chats/{chat}/messages", {"text": text}) as answer:
             turn = json.load(answer)["turn"]["id"]

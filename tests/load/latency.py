@@ -1,9 +1,9 @@
-"""Whether compaction makes anybody wait: time to the first token with it and without, in pairs.
+"""Measures whether compaction delays replies: first-token times with and without it, in pairs.
 
-`python -m tests.load.latency [--pairs 60]`: starts a whole instance whose model is the project's
-fake server. Two chats grow by the same messages, one after the other in turn: one is folded every
-few rounds by a summariser that takes seconds, the other never is. The model itself says its first
-word after 200 ms. Prints both medians and their ratio; nothing is judged here.
+`python -m tests.load.latency [--pairs 60]` starts a whole instance with the project's fake server.
+Two chats get the same messages alternately. One is compacted every few rounds by a summariser that
+takes seconds, the other is not. The model sends its first token after 200 ms. It prints both
+medians and their ratio, without pass or fail limits.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
         for number in range(arguments.pairs + 5):
             for chat in chats if number % 2 else reversed(chats):
                 times[chat].append(client.first_token(chat, TEXT.format(number=number)))
-        # The first few warm up what is loaded once.
+        # The first pairs warm up caches.
         folded, whole = (1000 * statistics.median(times[chat][5:]) for chat in chats)
         print(  # noqa: T201  # its output
             f"{arguments.pairs} pairs, {ours.run(COUNT).strip()} compactions:"

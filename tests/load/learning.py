@@ -1,11 +1,11 @@
-"""Kills processes that make vectors of messages, and those that read chats for preferences.
+"""Kills processes that embed messages, and processes that read chats for preferences.
 
-`python -m tests.load.learning [--messages 600] [--chats 16] [--kills 4]`, on a database of
-its own: SQLite, or under `scripts/with_postgres.sh` PostgreSQL. A server on this host plays both
-models. The processes do what the background's tasks do, with leases of two seconds, and are killed
-after a time by chance; then one goes on to the end. Afterwards each message has its vectors once;
-each chat was read to its end, by two calls at most, each of which the ledger knows; and what was
-proposed has each message as evidence once.
+`python -m tests.load.learning [--messages 600] [--chats 16] [--kills 4]` uses a separate database:
+SQLite, or PostgreSQL under `scripts/with_postgres.sh`. A local server acts as both models. The
+processes run the background jobs with leases of two seconds and are killed after random times. Then
+one runs to the end. Afterwards each message has its vectors once. Each chat was read completely by
+at most two calls, all of which are in the ledger. Each suggestion has each message as evidence
+once.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from tests.fakes.fake_server import FakeServer
 SAID = "I work as a gardener. What grows in shade?"
 PROPOSED = '[{"message": 1, "slot": "job", "quote": "I work as a gardener."}]'
 LEASE = timedelta(seconds=2)
-# A person has so many of the chats: more would pass the calls of a day.
+# Chats per person: more would exceed the daily limit of calls.
 CHATS_OF_A_PERSON = 8
 END_SECONDS = 120
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Set up, kill, go on, compare, print."""
+    """Set up, kill, continue, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=600)
     parser.add_argument("--chats", type=int, default=16)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def kill_both(fake: FakeServer, given: argparse.Namespace) -> int:
-    """Have vectors made and chats read by processes that are killed; tell whether all holds."""
+    """Run and kill both kinds of processes; return True if all checks pass."""
     begin()
     from django.core.management import call_command
 
@@ -80,17 +80,17 @@ def begin() -> None:
 
 
 def command(kind: str) -> list[str]:
-    """The process that does the background's work of a kind."""
+    """The command of a process that runs the jobs of a kind."""
     return [sys.executable, "-m", "tests.load.learning", "--work", kind]
 
 
 def killed(kind: str, kills: int) -> int:
-    """Work in processes that are killed after a time by chance; return how many were."""
+    """Work in processes that are killed after random times; return the number of kills."""
     chance = random.Random(7)  # noqa: S311  # to be repeated
     for done in range(kills):
         process = subprocess.Popen(command(kind), env=os.environ, stdout=subprocess.PIPE)
         assert process.stdout is not None  # it was asked for
-        # From the moment that it works: starting takes as long as the machine likes.
+        # Counted from when it works, because the time to start varies.
         process.stdout.readline()
         try:
             process.wait(timeout=0.2 + chance.random())
@@ -104,7 +104,7 @@ def killed(kind: str, kills: int) -> int:
 
 
 def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
-    """Store messages to embed and chats to read, and the models for both."""
+    """Store messages to embed, chats to read, and both models."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -142,7 +142,7 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
 
 
 def talk(user: Any) -> None:
-    """Say in a new chat what a model reads later."""
+    """Create a chat that a model reads later."""
     from asgiref.sync import async_to_sync
     from django.utils import timezone
 
@@ -158,11 +158,11 @@ def talk(user: Any) -> None:
 
 
 def work(kind: str) -> int:
-    """Do what the tasks of a kind do until nothing is left; say when it begins."""
+    """Run the jobs of a kind until none is left; report the start."""
     begin()
     from chats.ground import queue
 
-    # Nobody listens: what would be sent is found again below.
+    # No worker listens: the tasks are found again below.
     queue.enqueue = lambda *_given, **_named: None
     sys.stdout.write("working\n")
     sys.stdout.flush()
@@ -171,7 +171,7 @@ def work(kind: str) -> int:
 
 
 def embed() -> None:
-    """Make vectors until the space is complete."""
+    """Embed messages until the index is complete."""
     from django.utils import timezone
 
     from chats.compaction import embedding
@@ -224,7 +224,7 @@ def missing_vectors() -> tuple[list[str], str]:
 
 
 def misread_chats() -> tuple[list[str], str]:
-    """Compare what was read and proposed with the calls and with what was said."""
+    """Compare the read messages and suggestions with the calls and the messages."""
     from chats.models import (
         Chat,
         Message,

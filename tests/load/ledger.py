@@ -1,10 +1,9 @@
-"""A ledger of a million rows: signed once, verified as a whole, exported.
+"""A ledger of a million rows: signed once, verified completely, exported.
 
-`python -m tests.load.ledger [--rows 1000000]`, on a database of its own: SQLite, or under
-`scripts/with_postgres.sh` PostgreSQL. The rows lie in chains of chats, fifty in each, as replies
-leave them: of each three one ends a turn and commits to the receipt of its call, whose prompt has
-thirty pieces. What is measured is what the weekly verification does; nothing is judged but that all
-of it holds.
+`python -m tests.load.ledger [--rows 1000000]` uses a separate database: SQLite, or PostgreSQL under
+`scripts/with_postgres.sh`. The rows are in chains of chats, fifty in each, as replies create them.
+Every third ends a turn and commits to the receipt of its call, whose prompt has thirty pieces. The
+measured work is that of the weekly verification. The only check is that the verification passes.
 """
 
 import argparse
@@ -46,8 +45,8 @@ def main() -> None:
 
 
 def told(name: str, act: Any, *given: Any) -> None:
-    """Do something and print what it took."""
-    # Forget the peak so far.
+    """Run a step and print its cost."""
+    # Reset the peak.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     began, worked = time.perf_counter(), time.process_time()
     said = act(*given)
@@ -57,14 +56,14 @@ def told(name: str, act: Any, *given: Any) -> None:
 
 
 def peak() -> float:
-    """The most memory that this process had in this step, in megabytes."""
+    """The peak memory of this process in this step, in megabytes."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     line = next(line for line in lines if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def build(rows: int) -> str:
-    """Make the chats with their chains, some at a time."""
+    """Create the chats with their chains in batches."""
     from django.contrib.auth.models import User
     from django.db import connection, transaction
 
@@ -85,7 +84,7 @@ def build(rows: int) -> str:
 
 
 def guard(statements: str) -> None:
-    """Drop the triggers that let nobody write a chain but row by row, or create them."""
+    """Drop or create the triggers that allow inserts into a chain only row by row."""
     from django.db import connection
 
     triggers: Any = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
@@ -95,7 +94,7 @@ def guard(statements: str) -> None:
 
 
 def chain_of(owner: Any, policy: Any) -> list[Any]:
-    """The rows of one chat in memory: itself, its turns with receipts, its chain."""
+    """The rows of one chat in memory: the chat, its turns with receipts, its chain."""
     from django.utils import timezone
 
     from chats.models import Branch, Chat, Message, Receipt, Turn
@@ -174,7 +173,7 @@ def chain_of(owner: Any, policy: Any) -> list[Any]:
 
 
 def store(rows: list[Any]) -> None:
-    """Insert rows of several tables; the ledger's own manager refuses so many at once."""
+    """Insert rows of several tables; the ledger's manager refuses bulk inserts."""
     from django.db.models import QuerySet
 
     by_table: dict[Any, list[Any]] = {}
@@ -185,7 +184,7 @@ def store(rows: list[Any]) -> None:
 
 
 def sign() -> str:
-    """The first checkpoint, with an entry for each chain."""
+    """Sign the first checkpoint, with an entry for each chain."""
     from django.utils import timezone
 
     from chats.checkpoints import signing
@@ -194,7 +193,7 @@ def sign() -> str:
 
 
 def verify() -> str:
-    """All chains, receipts and checkpoints, as each week."""
+    """Verify all chains, receipts and checkpoints, as each week."""
     from django.utils import timezone
 
     from contextpolicy import verification

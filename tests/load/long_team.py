@@ -1,9 +1,8 @@
-"""What a long team chat costs: 1,000 and 100,000 messages, measured in turn.
+"""The cost of a long team chat: 1,000 and 100,000 messages, measured alternately.
 
 `python -m tests.load.long_team` prints the medians of adding a message, of the context that a
-program asks for, and of the prompt of an agent's turn, with the ratio of the long chat to the
-short one (goal: 1.2 at most). Both chats live in one database, so that a noisy machine disturbs
-both.
+client requests, and of the prompt of an agent's turn. It also prints the ratio of the long chat to
+the short one (goal: 1.2 at most). Both chats are in one database, so that noise affects both.
 """
 
 import os
@@ -21,7 +20,7 @@ PLANNER = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
 
 
 def fill(size: int) -> dict[str, Callable[[], object]]:
-    """Make a team chat of that many messages, and what is measured there."""
+    """Create a team chat with this many messages, and the functions to measure."""
     from django.utils import timezone
 
     from chats.models import Agent, Chat, Team, TeamVersion, Turn
@@ -45,7 +44,7 @@ def fill(size: int) -> dict[str, Callable[[], object]]:
     Chat.objects.filter(pk=chat.pk).update(team=team)
     Turn.objects.filter(pk=turn.pk).update(agent=agents[0])
     asked = Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
-    # Programs may add only while no reply is under way.
+    # Clients may add messages only while no reply is running.
     Turn.objects.filter(pk=turn.pk).update(status="completed", finished_at=now)
     counter = O200kCounter()
     said = {"content": "One more thing.", "speaker": PLANNER, "routing": {}}
@@ -69,7 +68,7 @@ def fill(size: int) -> dict[str, Callable[[], object]]:
 
 
 def measure(ways: dict[int, dict[str, Callable[[], object]]]) -> dict[str, dict[int, float]]:
-    """Return the median milliseconds of each thing in each chat."""
+    """Return the median milliseconds of each operation in each chat."""
     found: dict[str, dict[int, float]] = {}
     for name in ways[SIZES[0]]:
         taken: dict[int, list[float]] = {size: [] for size in ways}
@@ -83,7 +82,7 @@ def measure(ways: dict[int, dict[str, Callable[[], object]]]) -> dict[str, dict[
 
 
 def main() -> None:
-    """Measure and print; end with 1 where a ratio is over the goal."""
+    """Measure and print; exit with 1 if a ratio exceeds the goal."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PALIMPSEST_DATA"] = folder
         os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"

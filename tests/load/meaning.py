@@ -1,8 +1,8 @@
-"""How long comparing by meaning takes in 100,000 messages of one person, and how much memory.
+"""Time and memory of semantic search in 100,000 messages of one person.
 
-`python -m tests.load.meaning [--messages 100000] [--dimensions 384]`: messages of made-up words,
-indexed, each with a vector by chance; then whole searches with a question's vector, the first of
-which reads all vectors. What a model takes to make vectors is not in it.
+`python -m tests.load.meaning [--messages 100000] [--dimensions 384]` indexes messages of generated
+words, each with a random vector. It then measures whole searches with the vector of a query. The
+first search reads all vectors. The time of an embedding model is not included.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LIMIT = 0.3
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fill, compare, print."""
+    """Fill, search, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--dimensions", type=int, default=384)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def store(owner_id: int, *, dimensions: int) -> int:
-    """Store a vector by chance for each text, in a space in use; return its id."""
+    """Store a random vector for each text under an active embedding model; return its id."""
     from django.utils import timezone
 
     from chats.memory import nearest
@@ -123,7 +123,7 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
 
 
 def timed(times: dict[str, list[float]], kind: str, work: Callable[[], object]) -> None:
-    """Do something and note how long it took, on the clock and of a processor."""
+    """Call a function and record its wall time and CPU time."""
     begun, worked = time.perf_counter(), time.process_time()
     work()
     times.setdefault(kind, []).append(time.perf_counter() - begun)
@@ -131,7 +131,7 @@ def timed(times: dict[str, list[float]], kind: str, work: Callable[[], object]) 
 
 
 def peak() -> float:
-    """The most memory of this process so far, in MB."""
+    """The peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -1,9 +1,9 @@
-"""Opening a chat while replies stream: milliseconds of its page on an idle and on a busy server.
+"""The time to open a chat's page on an idle server and while replies stream.
 
-`python -m tests.load.pages [--streams 100] [--pages 60]`: starts a whole instance whose model is
-the project's fake server, twenty tokens a second each. One person opens a chat of sixty messages
-again and again: on the idle server, then while all replies are followed by programs of another
-person, then once more when they are over. Prints p50 and p95 of each; nothing is judged here.
+`python -m tests.load.pages [--streams 100] [--pages 60]` starts a whole instance with the project's
+fake server, which sends twenty tokens a second per reply. One person opens a chat of sixty messages
+repeatedly: on the idle server, while clients of another person follow all replies, and after the
+replies ended. It prints p50 and p95 of each, without pass or fail limits.
 """
 
 import argparse
@@ -49,12 +49,12 @@ session.save()
 ids = [str(lifecycle.create_chat(owner=writer, now=now, model=model).pk) for _ in range({streams})]
 print(settings.SESSION_COOKIE_NAME, session.session_key, secret, chat.pk, *ids)
 """
-# Seconds between two pages that the person opens.
+# Seconds between two page loads.
 REST = 0.25
 
 
 class Follower(threading.Thread):
-    """A program that sends one message and follows its reply to the end."""
+    """A client that sends one message and follows its reply to the end."""
 
     def __init__(self, client: Client, chat: str) -> None:
         super().__init__(daemon=True)
@@ -63,7 +63,7 @@ class Follower(threading.Thread):
         self.chunks = 0
 
     def run(self) -> None:
-        """Count what comes."""
+        """Count the received events."""
         with self.client.open(f"/chats/{self.chat}/messages", {"text": "Tell me"}) as answer:
             turn = json.load(answer)["turn"]["id"]
         with self.client.open(f"/chats/{self.chat}/turns/{turn}/events") as events:
@@ -107,7 +107,7 @@ def told(name: str, times: list[float]) -> float:
 
 
 def measure(reader: Reader, followers: list[Follower], *, pages: int) -> None:
-    """Open pages before, beside and after the replies, and print what each took."""
+    """Open pages before, during and after the replies, and print the time of each."""
     reader.open_pages(10)
     idle = told("idle", reader.open_pages(pages))
     for follower in followers:
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--pages", type=int, default=60)
     arguments = parser.parse_args()
-    # The replies outlast the pages that are opened beside them.
+    # The replies last longer than the page loads that are measured with them.
     tokens = int(20 * (arguments.pages * (REST + 0.5) + 20))
     with FakeServer() as fake, instance(model_host=fake.host) as ours:
         prepared = PREPARE.format(base=fake.base_url, tokens=tokens, streams=arguments.streams)

@@ -1,11 +1,11 @@
-"""How long the palette takes from a letter to what it finds, in Chromium, among many messages.
+"""The time from a keystroke to the results of the palette, in Chromium, with many messages.
 
-`python -m tests.load.palette [--words 60]`, after `python -m tests.load.search --only index` with
-the same PALIMPSEST_DATA, or the same database at PALIMPSEST_TEST_DATABASE_URL: serves that data,
-opens the palette as its first person once the start is over, and types beginnings of words, common
-and rare, each letter 40 ms after the one before. Prints the time from the last letter until the
-page has drawn what is found for it, and fails where the 95th hundredth is over 150 ms. The first
-beginnings, whose part of the index nobody has read yet, are printed by themselves.
+`python -m tests.load.palette [--words 60]` runs after `python -m tests.load.search --only index`
+with the same PALIMPSEST_DATA, or the same database at PALIMPSEST_TEST_DATABASE_URL. It serves that
+data, opens the palette as its first person after the start, and types prefixes of common and rare
+words, with 40 ms between the letters. It prints the time from the last letter until the results are
+drawn. It fails if the 95th percentile is over 150 ms. The first prefixes, whose part of the index
+is not cached, are printed separately.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.load.search import RANKS, quantile, say
 
 LIMIT = 150.0
 PAUSE = 100
-# The seconds after which an instance has started everything, and the beginnings that read anew.
+# Seconds until an instance has started everything, and the number of uncached prefixes.
 STARTS = 15
 FIRST = 10
 WATCH = """
@@ -115,7 +115,7 @@ def beginnings(number: int) -> list[str]:
 
 
 def typed(page: Page, text: str) -> float:
-    """Milliseconds from the last letter of a text until what it finds is drawn."""
+    """Milliseconds from the last letter of a text until its results are drawn."""
     page.fill("#palette-question", "")
     drawn(page)
     page.keyboard.type(text, delay=PAUSE)
@@ -123,7 +123,7 @@ def typed(page: Page, text: str) -> float:
 
 
 def drawn(page: Page) -> float:
-    """Wait until what was asked last is drawn; the milliseconds that it took."""
+    """Wait until the results of the last query are drawn; return the milliseconds."""
     while (took := page.evaluate("window.took")) is None:
         page.wait_for_timeout(20)
     return float(took)

@@ -1,10 +1,10 @@
-"""Composing one prompt beside two libraries: `python -m tests.load.peers` (group `bench`).
+"""Compares composing one prompt with two libraries: `python -m tests.load.peers` (group `bench`).
 
-The same history, the same counter and the same limit for each. What each one gets differs, and the
-table says it: ours gets the newest messages up to the limit, read from the stored list on each call
-as the product reads them from its store, with the counts stored beside them; the others get or keep
-what their interface wants. Nobody else stores counts, so each of the others is measured twice: as
-it is, and with a counter that remembers every text.
+All use the same history, counter and limit, but their input differs, as the table states. This
+product gets the newest messages up to the limit. Each call reads them from the stored list, with
+stored token counts, as the product reads its database. The others get or keep what their interface
+needs. They store no counts, so each is measured twice: with the plain counter, and with a counter
+that caches every text.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from contextpolicy.engine.tokens import TokenCounter, message_tokens
 
 SIZES = (1_000, 10_000, 100_000)
 LIMIT = 12_000
-# What takes longer than this at one size is not tried at the next.
+# An approach that takes longer than this at one size is skipped at the next.
 PATIENCE = 5.0
 ROUNDS, SECONDS = 30, 3.0
 TEXT = "Message {}: " + "some words about it " * 12
@@ -94,7 +94,7 @@ def llama_index_buffer(size: int, counter: TokenCounter) -> Composer:
 
 
 def llama_index_memory(size: int, counter: TokenCounter) -> Composer:
-    """`Memory`, which puts old messages away as they are added; it gets the newest 2,000."""
+    """`Memory`, which archives old messages as they are added; it gets the newest 2,000."""
     from llama_index.core.llms import ChatMessage
     from llama_index.core.memory import Memory
 
@@ -118,7 +118,7 @@ def llama_index_memory(size: int, counter: TokenCounter) -> Composer:
 
 
 def seconds(compose: Composer) -> float:
-    """Median seconds of one call, after one that settles."""
+    """Median seconds of one call, after a warm-up call."""
     begun = time.perf_counter()
     compose()
     first = time.perf_counter() - begun
@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def show() -> None:
-    """The table: milliseconds, and how many times ours that is."""
+    """The table: milliseconds, and the ratio to this product."""
     from chats.prompt.tokenizer import O200kCounter
 
     chain = f"langchain-core {version('langchain-core')} trim_messages"

@@ -1,10 +1,10 @@
-"""The same conversation under each policy that is shipped, against the small model: what it costs.
+"""Measures the cost of the same conversation under each shipped policy with the small model.
 
 `python -m tests.load.presets [--turns 70] [--presets long-chats,simple-window] [--pause 0]` starts
-an installation with the small model, lets one person say the same short messages under each preset,
-one preset after the other, and prints a table: how much of the prompts came from the model's cache,
-and how long the first words took. A preset that needs more than the model's window says so. What it
-measures depends on the machine and on what else it does; nothing is judged here.
+an installation with the small model. One person sends the same short messages under each preset in
+turn. The program prints the share of the prompts that came from the model's cache, and the time to
+the first token. A preset that needs more than the model's window is reported. The results depend on
+the machine and its load. It sets no pass or fail limits.
 """
 
 import argparse
@@ -39,7 +39,7 @@ HEADINGS = ("policy", "replies", "prompt", "from cache", "first, p50", "first, p
 
 
 def measure(beside: Beside, preset: str, *, turns: int, pause: float) -> str:
-    """A line of the table: a chat of so many messages under a preset."""
+    """A line of the table: a chat with this many messages under a preset."""
     beside.desk.ask("govern", preset=preset)
     chat = str(beside.desk.ask("new_chat", model=beside.slug))
     replies = []
@@ -51,7 +51,7 @@ def measure(beside: Beside, preset: str, *, turns: int, pause: float) -> str:
 
 
 def line(preset: str, *, beside: Beside, chat: str, replies: list[Answered]) -> str:
-    """The figures of one chat; those of replies that came."""
+    """The figures of one chat, for the replies that arrived."""
     first = [reply.first for reply in replies if reply.pieces]
     usages = [call["usage"] for call in beside.receipts(chat) if call["usage"]]
     sent = sum(usage["input"] for usage in usages)
@@ -70,7 +70,7 @@ def line(preset: str, *, beside: Beside, chat: str, replies: list[Answered]) -> 
 
 
 def main() -> None:
-    """Measure preset by preset, and print each line as it is there."""
+    """Measure each preset and print its line immediately."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=70)
     parser.add_argument("--pause", type=float, default=0.0)

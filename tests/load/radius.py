@@ -1,9 +1,9 @@
-"""The count of all chats that a policy would change: time, memory, kills, a stop.
+"""Counts all chats that a policy would change: time, memory, kills, a stop.
 
-`python -m tests.load.radius [--chats 10000] [--kills 3]`, on a database of its own: SQLite, or
-under `scripts/with_postgres.sh` PostgreSQL. A child of this program counts, as a worker does; it is
-killed at random moments, the count is stopped once and taken up again, and a successor goes on. At
-the end every chat has been counted once; the program fails where that is not so.
+`python -m tests.load.radius [--chats 10000] [--kills 3]` uses a separate database: SQLite, or
+PostgreSQL under `scripts/with_postgres.sh`. A child of this program counts, as a worker does. It is
+killed at random moments, and a successor continues. The count is also stopped and resumed once. The
+program fails unless every chat has been counted once at the end.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 SHORT, LONG, WINDOW = 6, 40, 12
-# Of all chats these are long, and change.
+# The share of chats that are long and would change.
 SHARE = 3
 LEASE = {"LEASE_SECONDS": "6", "HEARTBEAT_EVERY": "2"}
 LOOK = 0.1
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def set_up() -> None:
-    """Load Django; no task is sent anywhere."""
+    """Load Django without sending any task."""
     import django
 
     django.setup()
@@ -62,7 +62,7 @@ def set_up() -> None:
 
 
 def count(radius_id: str) -> None:
-    """Count until it is over or stopped, task after task, as a worker does."""
+    """Count until the count ends or is stopped, task after task, as a worker does."""
     from uuid import UUID
 
     from django.utils import timezone
@@ -76,7 +76,7 @@ def count(radius_id: str) -> None:
 
 
 def build(chats: int) -> Any:
-    """Make the chats, a policy for everybody, and a count that has begun."""
+    """Create the chats, a policy for everyone, and a running count."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -128,7 +128,7 @@ def build(chats: int) -> Any:
 
 
 def play(row: Any, *, chats: int, kills: int) -> int:
-    """Have children count, kill some, stop once; print what it took and return an exit code."""
+    """Run counting processes, kill some, stop once; print the cost and return an exit code."""
     from django.db import connection
     from django.utils import timezone
 
@@ -140,7 +140,7 @@ def play(row: Any, *, chats: int, kills: int) -> int:
         child = subprocess.Popen(  # our own program, no shell
             [sys.executable, "-m", "tests.load.radius", "--count", str(row.pk)]
         )
-        # Of the whole, so that each child does a part of it.
+        # Of the total time, so that each child does a part.
         goal = dice.uniform(0.2, 1) * chats / (kills + 2) + row.judged
         while child.poll() is None:
             most = max(most, memory_of(child.pid, "Pss:"))
@@ -170,7 +170,7 @@ def play(row: Any, *, chats: int, kills: int) -> int:
 
 
 def memory_of(pid: int, name: str) -> int:
-    """A proportional size of a process in kB; 0 when it has ended."""
+    """The proportional memory (PSS) of a process in kB; 0 when it has ended."""
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except (OSError, ValueError):

@@ -1,15 +1,15 @@
-"""How much of what a question needs the search finds, on recorded conversations.
+"""Measures how much of the evidence for a question the search finds in recorded conversations.
 
-`python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`): every `NAME.qa.jsonl` beside a
-`NAME.jsonl`. Each conversation is stored as a chat of a person of its own, indexed, and asked all
-its questions through `chats.memory.recall`, on a database of its own. Prints recall@10 and @20 for
-each category and each family: the share of each question's evidence among the first messages
-found. Questions without evidence or without an answer are left out.
+`python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`) reads every `NAME.qa.jsonl` that
+has a `NAME.jsonl`. Each conversation is stored as a chat of a new person, indexed, and queried with
+all its questions through `chats.memory.recall`, on a separate database. The program prints
+recall@10 and @20 for each category and each family: the share of each question's evidence among the
+first messages found. Questions without evidence or without an answer are left out.
 
-`--archive` asks through the archive search of the chat instead, all of it under a summary; `--half
-even` or `odd` takes every second conversation; `--set NAME=VALUE` changes a constant of
-`chats.memory.ranking` to see what it does. `--vectors ADDRESS --model NAME` compares by meaning as
-well, with a model behind an address that ends with `/v1`, as an operator would choose it.
+`--archive` uses the archive search of a chat that is fully covered by a summary. `--half even` or
+`odd` takes every second conversation. `--set NAME=VALUE` changes a constant of
+`chats.memory.ranking`. `--vectors ADDRESS --model NAME` adds semantic search with an embedding
+model at an address that ends with `/v1`, as an operator would choose it.
 """
 
 import argparse
@@ -32,7 +32,7 @@ Shares = list[tuple[str, float, float]]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Store, ask, print."""
+    """Store, query, print."""
     given = options().parse_args(arguments)
     with tempfile.TemporaryDirectory() as data:
         os.environ["PALIMPSEST_DATA"] = data
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str]) -> None:
 
         call_command("migrate", verbosity=0)
         files = sorted(given.folder.glob("*.qa.jsonl"))
+        if not files:
+            sys.exit(f"{given.folder} has no conversation: no file is called NAME.qa.jsonl.")
         if given.half:
             files = files[given.half == "odd" :: 2]
         stored = [(file, *store(file)) for file in files]
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def options() -> argparse.ArgumentParser:
-    """What may be asked for."""
+    """The command-line options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--archive", action="store_true")
@@ -68,7 +70,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def told(stored: Sequence[Any], *, change: str, through_archive: bool) -> None:
-    """Ask every question, with some constants changed, and print the shares."""
+    """Ask every question with changed constants, and print the shares."""
     from chats.memory import ranking
 
     before = {name: getattr(ranking, name) for name in ranking.__dict__ if name.isupper()}
@@ -124,7 +126,7 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
 
 
 def embed(address: str, *, model: str) -> None:
-    """Choose a model behind an address, and make the vectors of all texts."""
+    """Choose a model at an address and embed all texts."""
     from django.db.models.functions import Now
     from django.utils import timezone
 
@@ -152,7 +154,7 @@ def embed(address: str, *, model: str) -> None:
 
 
 def looked(text: str, *, owner_id: int) -> Any:
-    """A question as it is compared by meaning; None where no model was chosen."""
+    """The embedding of a question, or None without a model."""
     from chats.compaction import embedding
     from chats.memory import meaning
     from chats.memory.recall import without_speakers
@@ -167,7 +169,7 @@ def looked(text: str, *, owner_id: int) -> Any:
 
 
 def store(questions: Path) -> tuple[Any, dict[str, int]]:
-    """A recorded conversation as a chat whose every message is covered; the seqs by recorded id."""
+    """Store a recorded conversation as a fully covered chat; return seqs by recorded id."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -215,7 +217,7 @@ def store(questions: Path) -> tuple[Any, dict[str, int]]:
 
 
 def speaker(line: dict[str, Any]) -> dict[str, str] | None:
-    """Who said a line, as the product stores it."""
+    """The speaker of a line in the product's format."""
     name = line.get("name")
     kind = "human" if line["role"] == "user" else "ai"
     return {"roleId": name.casefold(), "roleName": name, "type": kind} if name else None

@@ -1,9 +1,10 @@
-"""A run of retention over many messages: time, longest transaction, memory.
+"""A retention run over many messages: time, longest transaction, memory.
 
-`python -m tests.load.retention [--messages 10000]`, on a database of its own: SQLite, or under
-`scripts/with_postgres.sh` PostgreSQL. Half of the messages lie in chats of a hundred that are all
-too old and go as a whole; the other half is the old part of one chat that goes on, with a receipt
-for every second message that names the thirty before it. Nothing is judged here.
+`python -m tests.load.retention [--messages 10000]` uses a separate database: SQLite, or PostgreSQL
+under `scripts/with_postgres.sh`. Half of the messages are in chats of a hundred that are too old
+and are erased completely. The other half is the old part of one chat that stays in use. Every
+second message has a receipt that names the thirty messages before it. It has no pass or fail
+limits.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def build(messages: int) -> None:
-    """Make the chats, and a policy of ninety days for everybody."""
+    """Create the chats, and a policy of ninety days for everyone."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -69,7 +70,7 @@ def build(messages: int) -> None:
 
 
 def receipts(branch: Any, *, now: Any) -> None:
-    """A finished turn for every second message, with a receipt of what it was sent."""
+    """A finished turn for every second message, with a receipt of its prompt."""
     from chats.models import Message, Receipt, Turn
     from contextpolicy.models import EffectivePolicy
 
@@ -106,7 +107,7 @@ def receipts(branch: Any, *, now: Any) -> None:
 
 
 def run(messages: int) -> None:
-    """Run it and print what it took."""
+    """Run it and print the cost."""
     from django.db import connection
     from django.utils import timezone
 

@@ -1,13 +1,13 @@
-"""How long a search takes in 100,000 messages of one person, and what indexing them costs.
+"""The time of a search in 100,000 messages of one person, and the cost of indexing them.
 
 `python -m tests.load.search [--messages 100000] [--chats 500] [--people 1] [--kills 0]` (or `make
-search-load`): messages of made-up words, as common as in a language, in many chats of one person or
-of several, indexed in the background's own steps. Asks for the first of them with rare words,
-common ones and mixed, whole questions and beginnings. Indexing has a process of its own, which is
-killed again and again if asked for, each after `--alive` to twice as many seconds; afterwards it
-counts what is missing or there twice. Fails where the 95th hundredth of the searches takes over
-50 ms. With `--only index` it does not search, with `--only search` it asks what an earlier run left
-in PALIMPSEST_DATA or the database at PALIMPSEST_TEST_DATABASE_URL.
+search-load`) stores messages of generated words, with the frequencies of a language, in many chats
+of one or several people. They are indexed in the steps of the background job. The queries of the
+first person have rare, common and mixed words, whole questions and prefixes. Indexing runs in a
+child process, which `--kills` kills repeatedly, each time after `--alive` to twice as many seconds.
+Afterwards missing and duplicate entries are counted. The program fails if the 95th percentile of
+the searches is over 50 ms. With `--only index` it does not search. With `--only search` it uses the
+data of an earlier run in PALIMPSEST_DATA or in the database at PALIMPSEST_TEST_DATABASE_URL.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SEARCHES = 40
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fill, index, ask, print."""
+    """Fill, index, search, print."""
     given = options().parse_args(arguments)
     with tempfile.TemporaryDirectory() as data:
         os.environ.setdefault("PALIMPSEST_DATA", data)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def options() -> argparse.ArgumentParser:
-    """What may be asked for."""
+    """The command-line options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--chats", type=int, default=500)
@@ -78,7 +78,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def fill(people: int, count: int, *, chats: int) -> tuple[list[int], list[str]]:
-    """Store so many messages of each person, in chats of equal length; return the people."""
+    """Store messages of each person in chats of equal length; return the people."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -100,12 +100,12 @@ def fill(people: int, count: int, *, chats: int) -> tuple[list[int], list[str]]:
 
 
 def command() -> list[str]:
-    """The process that indexes."""
+    """The command of the indexing process."""
     return [sys.executable, "-m", "tests.load.search", "--index"]
 
 
 def index() -> None:
-    """Index whatever is behind, as the background does, without its pauses."""
+    """Index everything that is pending, as the background job does, without its pauses."""
     from chats.memory import archive
     from chats.models import Branch
 
@@ -114,7 +114,7 @@ def index() -> None:
 
 
 def killed(kills: int, *, alive: float) -> int:
-    """Index in processes that are killed after a time by chance; return how many were."""
+    """Index in processes that are killed after random times; return the number of kills."""
     chance = random.Random(5)  # noqa: S311  # to be repeated
     for done in range(kills):
         process = subprocess.Popen(command(), env=os.environ)
@@ -128,7 +128,7 @@ def killed(kills: int, *, alive: float) -> int:
 
 
 def check(owner_id: int, count: int) -> None:
-    """Compare a person's index with their messages: none missing or twice, all counts true."""
+    """Compare a person's index with their messages: no gaps, no duplicates, correct counts."""
     from collections import Counter
 
     from chats.memory import archive
@@ -147,7 +147,7 @@ def check(owner_id: int, count: int) -> None:
 
 
 def ask_again() -> int:
-    """Ask the first person of an earlier run."""
+    """Use the first person of an earlier run."""
     from django.contrib.auth.models import User
 
     from tests.load import bulk
@@ -156,7 +156,7 @@ def ask_again() -> int:
 
 
 def ask(owner_id: int, words: Sequence[str]) -> int:
-    """Ask questions of every kind and print how long they take."""
+    """Search with queries of every kind and print the times."""
     from django.db import connection
     from django.utils import timezone
 
@@ -200,12 +200,12 @@ def question(words: Sequence[str], kind: str, number: int, chance: random.Random
 
 
 def in_words(times: Sequence[float]) -> str:
-    """The median and the 95th hundredth."""
+    """The median and the 95th percentile."""
     return f"{1000 * statistics.median(times):.1f} ms, p95 {1000 * quantile(times, 0.95):.1f}"
 
 
 def quantile(times: Sequence[float], share: float) -> float:
-    """Return the time below which a share of them lies."""
+    """Return the time at a quantile."""
     return sorted(times)[min(int(share * len(times)), len(times) - 1)]
 
 

@@ -1,7 +1,8 @@
-"""How soon a new instance shows its sign-in page, and what it takes while nobody uses it.
+"""Measures the start of a new instance: time to the sign-in page, and memory when idle.
 
-`python -m tests.load.start` starts the launcher on an empty data folder, with the product's own
-timings: seconds to the page, and twenty seconds later the memory (PSS) of each process.
+`python -m tests.load.start` starts the launcher on an empty data folder, with the product's default
+timings. It prints the seconds to the page, and the memory (PSS) of each process twenty seconds
+later.
 """
 
 import os
@@ -14,13 +15,13 @@ from pathlib import Path
 from tests.faults.harness import new_folder
 from tests.faults.programs import MANAGE, Program, free_port, proportional_bytes, python, until
 
-# So long after the first page nothing is loaded any more.
+# Seconds after the first page, when all modules are loaded.
 REST_SECONDS = 20
 MEGABYTE = 1e6
 
 
 def shows_page(address: str) -> bool:
-    """Whether a browser sees the sign-in page."""
+    """Return True if a browser gets the sign-in page."""
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310  # loopback
             return bool(answer.status == 200)
@@ -29,7 +30,7 @@ def shows_page(address: str) -> bool:
 
 
 def processes(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
+    """A process and all of its descendants."""
     yield pid
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in listed.read_text(encoding="ascii").split():
@@ -43,7 +44,7 @@ def told(pid: int) -> str:
 
 
 def measure(folder: Path) -> None:
-    """Start an instance, print what it takes, and end it."""
+    """Start an instance, print its figures, and end it."""
     port = free_port()
     env = {"PATH": os.environ["PATH"], "PALIMPSEST_DATA": str(folder / "data")}
     begun = time.monotonic()

@@ -1,10 +1,10 @@
-"""Streamed replies under load, beside the bare floor of the same parts, in one run.
+"""Streamed replies under load, compared with a minimal stack of the same components in one run.
 
 `python -m tests.load.streams --tools DIR [arguments of stream_load.py]`: DIR holds stream_load.py
-and floor_stack/. Starts a whole instance (broker, worker, web) on a folder of its own, whose model
-is the load driver's fake server, and hands both to the driver. Prints the driver's table. With
-`--gateway` the instance is asked as an OpenAI client asks it, and with `--litellm PROGRAM` it takes
-turns with LiteLLM's proxy, which has one process and stores nothing.
+and floor_stack/. It starts a whole instance (broker, worker, web) in a new folder, whose model is
+the load driver's fake server, and passes both to the driver. It prints the driver's table. With
+`--gateway` the driver uses the instance as an OpenAI client does. With `--litellm PROGRAM` it
+alternates with LiteLLM's proxy, which has one process and stores nothing.
 """
 
 import argparse
@@ -55,7 +55,7 @@ PROFILE: dict[str, Any] = {
     "done": "event: done",
     "error": "event: error",
 }
-# As a program that sends first and follows then, in two requests.
+# A client that sends a message and then follows the reply, in two requests.
 APART: dict[str, Any] = {
     "send": {
         "method": "POST",
@@ -129,7 +129,7 @@ def drive(tools: Path, targets: list[str], rest: list[str]) -> None:
 
 @contextmanager
 def proxy(program: Path | None, *, folder: Path) -> Iterator[list[str]]:
-    """LiteLLM's proxy before the driver's model, with one process; nothing without a program."""
+    """LiteLLM's proxy for the driver's model, with one process; None without a program."""
     if program is None:
         yield []
         return
@@ -151,13 +151,13 @@ def proxy(program: Path | None, *, folder: Path) -> Iterator[list[str]]:
 
 
 def start_floor(tools: Path) -> "subprocess.Popen[str]":
-    """The bare stack of the same parts (Celery threads)."""
+    """The minimal stack of the same components (Celery threads)."""
     command = [sys.executable, str(tools / "floor_stack" / "run_floor.py"), "--pool", "threads"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def floor_target(floor: "subprocess.Popen[str]") -> str:
-    """What the floor prints once it is ready."""
+    """The target that the minimal stack prints when it is ready."""
     for line in floor.stdout or ():
         found = re.search(r'"target": "([^"]+)"', line)
         if found:

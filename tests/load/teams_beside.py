@@ -1,18 +1,19 @@
-"""What teams cost others and themselves: first words beside them, and tokens of a late round.
+"""Measures the cost of teams: first-token times of other chats, and tokens of a late round.
 
 `python -m tests.load.teams_beside [--teams 20] [--plain 20] [--blocks 6] [--messages 3]
 [--rounds 50] [--only beside|tokens]` starts an instance, on SQLite or on the server of
-PALIMPSEST_TEST_DATABASE_URL, whose model is the project's fake server, and does two things.
+PALIMPSEST_TEST_DATABASE_URL, with the project's fake server as its model. It makes two
+measurements.
 
-Beside: as many plain chats say something again and again, once beside chats of teams whose agents
-write all the time, once beside as many more plain chats that do, block by block in turn. Fails
-where the median time to the first words beside teams is over 1.1 times and 15 ms of the other.
+Load: plain chats send messages repeatedly. In alternate blocks, either chats of busy teams or as
+many more busy plain chats run at the same time. It fails if the median time to the first token with
+teams exceeds both 1.1 times and 15 ms more than the other.
 
-Tokens: chats of a team of three (window of 12, the policy that holds by itself) go through their
-rounds, with short replies and with long ones, for which the policy may make a summary on the way.
-Fails where the prompts of the last round are over 1.2 times those of the fifth.
+Tokens: chats of a team of three (window of 12, default policy) run through their rounds, with short
+and with long replies. For long ones the policy may create a summary. It fails if the prompts of the
+last round are over 1.2 times those of the fifth.
 
-Prints a line of JSON for each block and each result.
+It prints a line of JSON for each block and each result.
 """
 
 import argparse
@@ -50,7 +51,7 @@ _, secret = create_key(
     owner=owner, name="bench", scopes=["chats:read", "chats:write"], lifetime_days=1, now=now)
 print(secret)
 """
-# Tokens of the prompts of each round of a chat: the server's own count, and ours.
+# Tokens of the prompts of each round of a chat: the server's count, and the product's.
 TOKENS = """
 import django, json; django.setup()
 from chats.models import Receipt
@@ -68,25 +69,25 @@ AGENTS = [
     for name in ("Planner", "Critic", "Writer")
 ]
 WORDS = "The order {0} of 3 May 2026 goes to Anna Berg in Oslo, as we said before. " * 3
-# What agents say where tokens are counted; no two say the same.
+# The agents' replies where tokens are counted; no two are equal.
 SENTENCES = (
     "For day {0} I would walk from the station to the harbour and have lunch there.",
     "The museum can wait until the weather turns; {0} people said the same last spring.",
     "Why not keep the evening free? My aunt did, and she was glad of it {0} times.",
     "A boat leaves when there is wind, and nobody minds sitting on deck for a while.",
 )
-# So often a team's chat asks whether its round is over; asking costs the instance something too.
+# The polling interval for the end of a team's round; polling also costs the instance time.
 LOOK_EVERY = 1.0
 
 
 @dataclass(frozen=True)
 class Desk:
-    """The API of the instance, with what these programs need of it."""
+    """The API calls of an instance that these programs need."""
 
     client: Client
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """An answer's JSON."""
+        """The JSON of a response."""
         with self.client.open(path, body) as answer:
             return json.load(answer)
 
@@ -99,7 +100,7 @@ class Desk:
         return str(self.ask("/teams", {"name": "Bench", "agents": AGENTS, **values})["id"])
 
     def send(self, chat: str, text: str) -> str:
-        """Send a message; its turn's id."""
+        """Send a message; return its turn's id."""
         return str(self.ask(f"/chats/{chat}/messages", {"text": text})["turn"]["id"])
 
     def say_in_team(self, chat: str, text: str, *, look_every: float = LOOK_EVERY) -> None:
@@ -111,7 +112,7 @@ class Desk:
             raise RuntimeError(f"a round ended as {made['status']}")
 
     def say_alone(self, chat: str, text: str) -> None:
-        """Send a message to a plain chat and follow its reply, as where it is measured."""
+        """Send a message to a plain chat and follow its reply, as in the measurement."""
         self.client.first_token(chat, text)
 
 
@@ -129,7 +130,7 @@ def first_words(
     writes: Callable[[str, str], None],
     messages: int,
 ) -> tuple[list[float], int]:
-    """Seconds to the first words in plain chats while others write; how often those wrote."""
+    """First-token times of plain chats while others write; the number of the others' replies."""
     over = threading.Event()
     begun = threading.Barrier(len(plain) + len(others))
 
@@ -156,7 +157,7 @@ def first_words(
 
 
 def beside_teams(desk: Desk, *, teams: int, plain: int, blocks: int, messages: int) -> bool:
-    """Measure both sides block by block in turn; tell whether teams are hardly felt."""
+    """Measure both sides in alternate blocks; return True if teams add almost no delay."""
     team = desk.new_team()
     chats = [desk.new_chat() for _ in range(plain)]
     sides: dict[str, tuple[list[str], Callable[[str, str], None]]] = {
@@ -170,7 +171,7 @@ def beside_teams(desk: Desk, *, teams: int, plain: int, blocks: int, messages: i
             found, wrote = first_words(
                 desk, chats, others=others, writes=writes, messages=messages if block >= 0 else 1
             )
-            # The first block of each warms up what is loaded once.
+            # The first block of each warms up caches.
             if block >= 0:
                 times[side] += found
                 say(block=block, beside=side, wrote=wrote, **figures(found))
@@ -182,7 +183,7 @@ def beside_teams(desk: Desk, *, teams: int, plain: int, blocks: int, messages: i
 
 
 def figures(times: list[float]) -> dict[str, float]:
-    """Median, 95 of 100, and the most, in milliseconds."""
+    """Median, 95th percentile and maximum, in milliseconds."""
     slow = statistics.quantiles(times, n=20, method="inclusive")[-1] if len(times) > 1 else times[0]
     named = {"p50_ms": statistics.median(times), "p95_ms": slow, "most_ms": max(times)}
     return {"messages": len(times)} | {key: round(1000 * value, 1) for key, value in named.items()}
@@ -191,7 +192,7 @@ def figures(times: list[float]) -> dict[str, float]:
 def tokens_of_rounds(
     desk: Desk, ours: Instance, fake: FakeServer, *, rounds: int, early: int, length: int
 ) -> bool:
-    """Let a team go through its rounds; tell whether the last costs what the early one cost."""
+    """Run a team's rounds; return True if the last costs about as much as the fifth."""
     hops = range(rounds * len(AGENTS))
     turned = (SENTENCES[hop % 4 :] + SENTENCES[: hop % 4] for hop in hops)
     texts = (" ".join(lines * length).format(hop) for hop, lines in zip(hops, turned, strict=True))
@@ -220,7 +221,7 @@ def tokens_of_rounds(
 
 
 def main() -> None:
-    """Start, measure, stop; fail where one of the two does not hold."""
+    """Start, measure, stop; fail if one of the two checks fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--teams", type=int, default=20)
     parser.add_argument("--plain", type=int, default=20)

@@ -1,10 +1,10 @@
-"""What warm-ups are worth: time to the first token with them and without, beside a small server.
+"""The benefit of cache warm-ups: time to the first token with and without them, on a small server.
 
-`python -m tests.load.warm_ups [--turns 30] [--rest 2.5] [--read-ms 1]`: starts a whole instance
-whose model is the project's fake server, which takes its time for each token of a prompt that it
-has not read before, and keeps one prompt, as a small model on one's own machine does. For each way
-of compaction a chat grows by the same messages, with warm-ups and then without; a person rests
-between a reply and the next message. Prints p50 and p95 of the first token; nothing is judged here.
+`python -m tests.load.warm_ups [--turns 30] [--rest 2.5] [--read-ms 1]` starts a whole instance with
+the project's fake server. The server needs time for each prompt token that is not cached, and
+caches one prompt, as a small local model does. For each way of compaction a chat gets the same
+messages, with warm-ups and then without. The user waits between a reply and the next message. It
+prints p50 and p95 of the first token, without pass or fail limits.
 """
 
 import argparse

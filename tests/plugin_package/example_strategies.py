@@ -1,4 +1,4 @@
-"""Two strategies of a package: one that chooses, one that composes a payload."""
+"""Two example strategies: one selects messages, the other composes a payload."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -9,7 +9,7 @@ from contextpolicy.engine.window import HistoryView, WindowChoice
 
 
 class QuestionsOnly:
-    """Sends the user's newest messages and none of the replies."""
+    """Sends the user's newest messages and no replies."""
 
     name = "questions_only"
     config_schema: ClassVar[Mapping[str, object]] = {
@@ -28,7 +28,7 @@ class QuestionsOnly:
     }
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """The newest questions that fit."""
+        """Select the newest user messages that fit."""
         wanted = view.values.strategy_config.get("count", 3)
         most = wanted if isinstance(wanted, int) else 3
         room = view.room.limit - sum(tokens for _, tokens in view.pinned)
@@ -44,7 +44,7 @@ class QuestionsOnly:
 
 
 class NewestPair:
-    """Sends the newest two messages, as a payload; counts the turns it hears of."""
+    """Sends the newest two messages as a payload, and counts completed turns."""
 
     name = "newest_pair"
 
@@ -61,7 +61,7 @@ class NewestPair:
         room: int,
         config: Mapping[str, object],
     ) -> Payload:
-        """System text and tools as they came, and what fits of the newest two messages."""
+        """Compose the unchanged system text and tools, and the newest two messages that fit."""
         kept: list[Message] = []
         for message in reversed(history[-2:]):
             room -= message.tokens

@@ -1,7 +1,7 @@
-"""Builds the wheel of this package with nothing but the standard library.
+"""Builds the wheel of this package with the standard library alone.
 
-So the example can be installed where neither a network nor a build tool is at hand; a real package
-would name its usual build backend instead.
+The example can then be installed without a network or a build tool. A real package would name its
+usual build backend instead.
 """
 
 import tomllib

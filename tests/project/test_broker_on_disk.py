@@ -1,4 +1,4 @@
-"""The broker keeps nothing on disk; one that does is named."""
+"""The broker stores nothing on disk; a broker that does is reported."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ Started = Callable[..., str]
 
 @contextmanager
 def running(command: list[str], socket: Path) -> Iterator[str]:
-    """Run a broker until it has ended by itself after SIGTERM; yield its address."""
+    """Run a broker until it has ended after SIGTERM; yield its address."""
     program = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # our own broker
     try:
         assert broker.wait_until_ready(f"unix://{socket}", seconds=10)
@@ -40,7 +40,7 @@ def running(command: list[str], socket: Path) -> Iterator[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for a socket."""
+    """A folder with a path short enough for a socket."""
     made = Path(tempfile.mkdtemp(prefix="plm-"))
     yield made
     shutil.rmtree(made)
@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def started(folder: Path) -> Iterator[Started]:
-    """Start a server as somebody else configured it: `started(appendonly="yes")`."""
+    """Start a server with other options: `started(appendonly="yes")`."""
     with ExitStack() as stack:
 
         def starting(**options: str) -> str:
@@ -76,7 +76,7 @@ def everything_in(folder: Path) -> bytes:
 
 
 def say(url: str, *kinds: str) -> uuid.UUID:
-    """Send frames of one turn with a word, the last of them of these kinds."""
+    """Send frames of one turn that contain a word; the last ones are of these kinds."""
     turn = uuid.uuid4()
 
     async def saying() -> None:
@@ -172,7 +172,7 @@ def test_a_server_that_refuses_config_is_ready(
 
 
 def ttl(url: str, turn: uuid.UUID) -> Any:
-    """The seconds that a turn's stream is still kept."""
+    """The remaining seconds of a turn's stream."""
     with Redis.from_url(url) as client:
         return client.ttl(live.turn_key(turn))
 

@@ -1,4 +1,4 @@
-"""What must be right before people rely on an instance."""
+"""System checks of a production instance."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ from project.checks import broker_keeps_every_task, one_host_keeps_to_sqlite, se
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# A person signs in behind TLS; what their browser is told.
+# The security headers that a browser behind TLS gets.
 SIGN_IN = """
 import django; django.setup()
 import json
@@ -81,7 +81,7 @@ def production(tmp_path: Path) -> dict[str, str]:
 
 
 def run(env: dict[str, str], *arguments: str) -> str:
-    """The output of our own Python, which must succeed."""
+    """The output of this Python, which must succeed."""
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def run(env: dict[str, str], *arguments: str) -> str:
 
 def test_production_settings_pass_every_deployment_check(production: dict[str, str]) -> None:
     said = run(production, "manage.py", "check", "--deploy", "--fail-level", "WARNING")
-    assert "0 silenced" in said
+    assert "no issues" in said
 
 
 def test_S10_S11_behind_tls_cookies_and_headers_are_bound_to_it(
@@ -102,12 +102,13 @@ def test_S10_S11_behind_tls_cookies_and_headers_are_bound_to_it(
     assert set(told["cookies"]) == {"__Host-sid", "__Host-csrf"}
     for cookie in told["cookies"].values():
         assert (cookie["secure"], cookie["samesite"]) == (True, "Lax")
-        # What a browser asks of the prefix.
+        # The browser's requirements for the cookie prefix.
         assert (cookie["path"], cookie["domain"]) == ("/", "")
     assert told["cookies"]["__Host-sid"]["httponly"] is True
     assert told["cookies"]["__Host-sid"]["max-age"] <= 14 * 24 * 3600
     hsts = told["headers"]["Strict-Transport-Security"]
-    assert hsts.startswith("max-age=31536000; includeSubDomains")
+    # Subdomains and the preload list only on request.
+    assert hsts == "max-age=31536000"
     assert told["headers"]["Content-Security-Policy"].endswith("upgrade-insecure-requests")
 
 
@@ -196,5 +197,65 @@ def test_a_public_provider_over_plain_http_is_named(settings: Settings) -> None:
 
 
 def ids_of_database_checks() -> list[str | None]:
-    """What the checks that look into the database say."""
+    """The ids of the checks that use the database."""
     return [message.id for message in run_checks(tags=["database"], databases=["default"])]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "https://chat.example.org/palimpsest",
+        "https://chat.example.org/?a=1",
+        "https://me:secret@chat.example.org",
+        "https://chat.example.org:99999",
+        "http://chat.example.org",
+    ],
+)
+def test_a_public_address_is_a_host_alone(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", said)
+    with pytest.raises(env.Misconfigured):
+        env.public_url("PALIMPSEST_PUBLIC_URL")
+    for sound in ("https://chat.example.org", "https://chat.example.org:8443/", ""):
+        monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", sound)
+        assert env.public_url("PALIMPSEST_PUBLIC_URL") == sound.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("said", "count"), [("", 0), ("0", 0), ("off", 0), ("1", 1), ("yes", 1), ("3", 3)]
+)
+def test_trusted_proxies_are_counted(
+    said: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUSTED_PROXY", said)
+    assert env.proxies("TRUSTED_PROXY") == count
+    monkeypatch.setenv("TRUSTED_PROXY", "many")
+    with pytest.raises(env.Misconfigured, match="number of proxies"):
+        env.proxies("TRUSTED_PROXY")
+
+
+@pytest.mark.parametrize(
+    ("headers", "cause"),
+    [
+        ({"origin": "https://elsewhere.example"}, "https://elsewhere.example"),
+        ({}, "cookie"),
+    ],
+)
+def test_a_refused_form_names_its_cause(db: None, headers: dict[str, str], cause: str) -> None:
+    browser = Client(enforce_csrf_checks=True, headers=headers)
+    page = browser.post("/login/", {"username": "a", "password": "b"})
+    assert page.status_code == 403
+    assert cause in page.content.decode()
+    if headers:
+        browser.force_login(User.objects.create_user("alice"))
+        told = browser.post("/api/v1/chats", {}, content_type="application/json").json()["error"]
+        assert told["code"] == "csrf_failed"
+        assert "PALIMPSEST_PUBLIC_URL" in told["message"]
+
+
+def test_an_unknown_host_is_refused_with_the_remedy(db: None, client: Client) -> None:
+    for address in ("/login/", "/api/v1/chats"):
+        answer = client.get(address, headers={"host": "other.example"})
+        assert answer.status_code == 400
+        # An error page with a forged host would help the attacker.
+        assert "other.example" not in answer.content.decode()
+        assert "PALIMPSEST_PUBLIC_URL" in answer.content.decode()

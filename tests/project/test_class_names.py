@@ -1,12 +1,12 @@
-"""One class name means one thing in the whole product."""
+"""A class name has one meaning in the whole product."""
 
 import ast
 from collections import defaultdict
 
 from tests.project.test_docstrings import product
 
-# Django's own names; what is said, as a row and as the engine's value; and a program of its own,
-# which outsiders get as a file.
+# Exceptions: Django's names; messages, as a row and as the engine's value; and a standalone program
+# that users get as a file.
 OFTEN = {"Command", "Message"}
 APART = "chats/checkpoints/verify_ledger.py"
 

@@ -1,4 +1,4 @@
-"""Pages and files are sent compressed; an event stream never is, and no token is sent twice."""
+"""Pages and files are compressed, event streams are not, and no token is sent twice."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Docstrings of the product: they begin with a verb and name the exceptions that are raised."""
+"""Docstrings of public functions name the exceptions that are raised."""
 
 import ast
 import builtins
@@ -12,12 +12,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 APPS = ("chats", "contextpolicy", "project", "replay", "speed")
-# Ruff's D401 knows words that are no imperatives, but none of these.
-RIDDLES = {"what", "whether", "who", "whose", "which", "where", "when", "how", "why"}
-RIDDLES |= {"if", "those", "that"}
-NO_VERBS = RIDDLES | {"a", "an", "the", "all", "any", "each", "every", "its", "no", "one", "some"}
-
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -38,25 +32,6 @@ def product() -> list[Source]:
         for path in sorted((ROOT / app).rglob("*.py"))
         if "migrations" not in path.parts
     ]
-
-
-def first_word(node: Documented) -> str:
-    """Return the first word of a docstring in lower case; empty without one."""
-    words = re.match(r"[\w']+", ast.get_docstring(node) or "")
-    return words.group().lower() if words else ""
-
-
-def is_property(function: Function) -> bool:
-    """Tell whether a function is read like a value, so that a noun describes it."""
-    names = [ast.unparse(decorator).split(".")[-1] for decorator in function.decorator_list]
-    return "property" in names or "cached_property" in names
-
-
-def begins_badly(node: ast.AST) -> bool:
-    """Tell whether a docstring begins with a word that makes its sentence a riddle."""
-    if isinstance(node, Function):
-        return first_word(node) in NO_VERBS and not is_property(node)
-    return isinstance(node, Documented) and first_word(node) in RIDDLES
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -86,7 +61,7 @@ def raised(function: Function) -> set[str]:
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:
-    """Tell whether a handler takes every exception and raises none again."""
+    """Return True if a handler catches every exception and raises none again."""
     everything = handler.type is None or ast.unparse(handler.type) == "Exception"
     return everything and not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
 
@@ -135,17 +110,6 @@ def unnamed(function: Function) -> list[str]:
     )
 
 
-def test_docstrings_begin_with_a_plain_sentence() -> None:
-    bad = [
-        f"{source.path}:{node.body[0].lineno} begins with {first_word(node)!r}"
-        for source in product()
-        for node in ast.walk(source.tree)
-        if isinstance(node, Documented) and begins_badly(node)
-    ]
-
-    assert not bad, "\n".join(bad)
-
-
 def test_public_functions_name_the_exceptions_they_raise() -> None:
     bad = [
         f"{source.path}:{function.lineno} {function.name} raises {', '.join(names)} without a word"
@@ -155,34 +119,6 @@ def test_public_functions_name_the_exceptions_they_raise() -> None:
     ]
 
     assert not bad, "\n".join(bad)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        'def f():\n    """What is left."""',
-        'def f():\n    """The rest of it."""',
-        'async def f():\n    """Whether it is left."""',
-        'class C:\n    """Who asks."""',
-        '"""How it is done."""',
-        'class C:\n    def f(self):\n        """One of them."""',
-    ],
-)
-def test_a_riddle_is_found(code: str) -> None:
-    assert any(begins_badly(node) for node in ast.walk(ast.parse(code)))
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        'def f():\n    """Return the rest."""',
-        'class C:\n    """The rest of it."""',
-        '"""The rest."""',
-        'class C:\n    @property\n    def f(self):\n        """The rest of it."""',
-    ],
-)
-def test_a_plain_sentence_is_none(code: str) -> None:
-    assert not any(begins_badly(node) for node in ast.walk(ast.parse(code)))
 
 
 @pytest.mark.parametrize(

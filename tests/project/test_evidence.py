@@ -1,4 +1,4 @@
-"""The measure of evidence in prompts, and the floor that it holds on the project's own set."""
+"""The measure of evidence in prompts, and its minimum on the project's data set."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ HERON = "The grey heron at Lake Vogt wears the ring B-417, and its nest is in th
 
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
-    """A busy machine may take longer than a person waits."""
+    """Extend the time limit, because a busy machine may be slower than a person waits."""
     settings.REFERENCES_SECONDS = 10
 
 
@@ -101,7 +101,7 @@ def about(messages: Sequence[SaidMessage], question: str, *evidence: str) -> Que
 
 
 def talk(now: Any, rounds: int = 14) -> list[SaidMessage]:
-    """A talk about bread that begins with a bird."""
+    """A conversation about bread that begins with a bird."""
     bread = [
         text
         for number in range(rounds)
@@ -196,7 +196,7 @@ def test_a_day_holds_for_the_lines_below_it() -> None:
     )
 
     assert prompt.of_day("2025-03-02").texts[0].endswith("for 2025-09-01.")
-    # Also for the message that follows: history has a line with the day where a day begins.
+    # Also for the next message: history has a date line where a day begins.
     assert prompt.of_day("2025-03-03").texts == ["(2025-03-03) Third.", "No day here."]
     assert prompt.of_day("2025-09-01").texts[0].startswith("Second")
 

@@ -1,4 +1,4 @@
-"""Keys that the first start makes: one for all processes that start at once, whole or not there."""
+"""Keys created by the first start: concurrent processes share one complete key."""
 
 import stat
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from project import env
 
-# Starts a few threads that ask for a key at the same moment, in each of a few folders.
+# Starts a few threads that request a key at the same moment, in each of a few folders.
 ASK = """
 import sys, threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stops a start, or holds back its link: a used port, a missing library, a foreign page."""
+"""Problems that stop a start or delay its link: a used port, a missing library, another page."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_an_address_that_cannot_be_listened_on_is_named(host: str, port: int) ->
 
 @pytest.fixture
 def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which the web process says that it listens."""
+    """The file in which the web process reports that it listens."""
     file = tmp_path / "web.ready"
     monkeypatch.setattr(launcher, "READY", file)
     return file
@@ -68,7 +68,7 @@ def test_the_link_waits_for_our_own_process(ready: Path, used: int) -> None:
     try:
         waiting.start()
         waiting.join(0.3)
-        # Something answers at this port; it is not our web process.
+        # This port answers, but not from our web process.
         assert answers == []
         ready.write_text("1", encoding="ascii")
         waiting.join(0.3)
@@ -96,7 +96,7 @@ def test_a_port_that_was_taken_meanwhile_ends_the_start(used: int) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package whose native library this machine does not have."""
+    """A package whose native library is not installed."""
     (tmp_path / "broken_native.py").write_text(f"raise ImportError({ABSENT!r})", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -195,7 +195,7 @@ def test_a_link_has_the_address_of_the_running_instance(
 
 
 def test_a_worker_of_root_prints_no_warning_below_the_sign_in_link() -> None:
-    # In a new interpreter: pytest resets the filters of its own.
+    # In a new interpreter, because pytest resets its filters.
     script = (
         "import warnings, project.celery\n"
         "from celery.exceptions import SecurityWarning\n"

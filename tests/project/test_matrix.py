@@ -1,4 +1,4 @@
-"""The matrix: a recording under every combination, and that each kind of fault is noticed."""
+"""The matrix: a recording under every combination, and each kind of fault is detected."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How often a prompt does not begin with the one before it: a summary costs what a window costs."""
+"""Prompts that do not extend the previous one: a summary breaks the prefix as often as a window."""
 
 import random
 from dataclasses import replace
@@ -22,7 +22,7 @@ SUMMARY = replace(WINDOW, strategy="dynamic_summary")
 
 
 def spoken(dice: random.Random, words: int) -> str:
-    """Some sentences, each with a number of its own."""
+    """Some sentences, each with a unique number."""
     said = []
     while words > 0:
         length = min(words, dice.randrange(6, 18))
@@ -32,7 +32,7 @@ def spoken(dice: random.Random, words: int) -> str:
 
 
 def conversation(seed: int, *, turns: int, words: int) -> list[PlayedTurn]:
-    """Questions and replies of about so many words, some of them three times as long."""
+    """Questions and replies of about this many words, some of them three times as long."""
     dice = random.Random(seed)  # noqa: S311  # a test's dice
     made = []
     for _ in range(turns):

@@ -1,4 +1,4 @@
-"""Every module is reached from one of the product's entry points, or is listed with its reason."""
+"""Every module is imported from an entry point of the product, or is listed with a reason."""
 
 import ast
 import re
@@ -13,15 +13,21 @@ from tests.requirements_plugin import LANDED, known
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("project", "chats", "contextpolicy", "replay", "speed")
-# Django looks for `.base` in the database engine that settings name.
-ENTRY_POINTS = {"project.asgi", "project.celery", "project.sqlite.base"}
+# Django looks for `.base` in the database engine of the settings, and for a language's formats.
+ENTRY_POINTS = {
+    "project.asgi",
+    "project.celery",
+    "project.formats.en.formats",
+    "project.formats.zh_Hans.formats",
+    "project.sqlite.base",
+}
 # Modules of each app that Django and Celery look for by name.
 BY_NAME = {"admin", "apps", "models", "tasks"}
 
 
 @cache
 def graph() -> grimp.ImportGraph:
-    """Return who imports whom, inside functions too; migrations are apart."""
+    """Return the imports of each module, including those inside functions, without migrations."""
     found = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
     for module in found.modules:
         if "migrations" in module.split("."):
@@ -50,7 +56,7 @@ def named_in(module: str) -> set[str]:
 
 
 def named(text: str) -> str | None:
-    """Return the module of a dotted path: of a module below a package, or of a part of one."""
+    """Return the module of a dotted path to a submodule or to a member."""
     module, _, part = text.rpartition(".")
     if "." in text and text in graph().modules:
         return text
@@ -61,14 +67,14 @@ def named(text: str) -> str | None:
 
 
 def code_of(module: str) -> str:
-    """Return what importing a module runs."""
+    """Return the code that runs when a module is imported."""
     path = ROOT.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return file.read_text(encoding="utf-8")
 
 
 def reached(beginnings: set[str]) -> set[str]:
-    """Return all that comes along when these are imported; with a module come its packages."""
+    """Return all modules that are imported with these, including their packages."""
     found: set[str] = set()
     waiting = set(beginnings)
     while waiting:
@@ -82,7 +88,7 @@ def reached(beginnings: set[str]) -> set[str]:
 
 
 def listed() -> dict[str, str]:
-    """Return the modules that wait for a requirement, and which one."""
+    """Return the modules that wait for a requirement, with the requirement."""
     waiting: dict[str, str] = tomllib.loads(LANDED.read_text(encoding="utf-8"))["unreached"]
     return waiting
 

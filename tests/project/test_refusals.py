@@ -1,4 +1,4 @@
-"""The engine's refusals are translated where a prompt is composed, and nowhere else."""
+"""The engine's errors are translated only where a prompt is composed."""
 
 import re
 from pathlib import Path

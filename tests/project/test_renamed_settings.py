@@ -1,4 +1,4 @@
-"""A setting that was renamed is still read under its old name, with a warning."""
+"""A renamed setting is still read under its old name, with a warning."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_the_old_name_works_for_one_release_and_says_the_new_one(
     monkeypatch.delenv("TURNS_PER_USER", raising=False)
     monkeypatch.setenv("RUNS_PER_USER", "7")
 
-    with pytest.warns(FutureWarning, match="RUNS_PER_USER is called TURNS_PER_USER now"):
+    with pytest.warns(FutureWarning, match="RUNS_PER_USER was renamed to TURNS_PER_USER"):
         assert env.positive_int("TURNS_PER_USER", 4) == 7
 
 

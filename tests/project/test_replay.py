@@ -1,4 +1,4 @@
-"""Recorded conversations: how they are read, and that they run through the real pipeline."""
+"""Recorded conversations: reading them, and running them through the real pipeline."""
 
 import os
 import subprocess
@@ -45,9 +45,9 @@ USER = '{"role": "user", "content": "Hello"}'
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "has no message of a user"),
-        (f"{USER}\n{{", "line 2 is no JSON"),
-        (f"{USER}\n\n[]", "line 3 is no message"),
+        ("", "has no user message"),
+        (f"{USER}\n{{", "line 2 is not JSON"),
+        (f"{USER}\n\n[]", "line 3 is not a message"),
         ('{"type": "session"}', 'each line needs a "role"'),
         ('{"role": "user", "content": [{"text": "x"}]}', "a text as its"),
         (f'{USER}\n{{"role": "assistant", "tool_calls": [{{"id": "a"}}]}}', "tool call without"),
@@ -126,4 +126,4 @@ def test_inv_53_each_body_that_a_server_got_is_built_again_from_rows(
         assert row["same"] == row["received"] > row["retries"] > 0
         assert row["tools"] == row["replies"] >= 19
     assert sum(row["parts"] for row in found) >= 4
-    assert last == f"{sum(row['received'] for row in found)} requests, 0 not built again"
+    assert last == f"{sum(row['received'] for row in found)} requests, 0 not rebuilt"

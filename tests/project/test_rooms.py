@@ -1,4 +1,4 @@
-"""The tests use every room."""
+"""The tests cover every package."""
 
 import ast
 from pathlib import Path
@@ -8,12 +8,12 @@ TESTS = ROOT / "tests"
 SPLIT = ("chats", "contextpolicy")
 WHOLE = ("project", "replay", "speed")
 IMPORTS = (ast.Import, ast.ImportFrom)
-# Django finds these by their place.
+# Django finds these by their location.
 BESIDE = {"migrations", "management", "apps", "__init__"}
 
 
 def rooms() -> set[str]:
-    """Return the packages and modules that stand at the top of the apps, and the other packages."""
+    """Return the top-level packages and modules of the apps, and the other packages."""
     found = set(WHOLE)
     for package in SPLIT:
         for path in (ROOT / package).iterdir():
@@ -25,7 +25,7 @@ def rooms() -> set[str]:
 
 
 def used_by(file: Path) -> set[str]:
-    """Return the rooms that a file of tests imports something from, and its folder's."""
+    """Return the packages from which a test file, or its folder's, imports."""
     found = {".".join(file.relative_to(TESTS).parts[:2])}
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, IMPORTS) else []

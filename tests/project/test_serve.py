@@ -1,4 +1,4 @@
-"""`manage.py serve` before anything is started: what it loads, and what it refuses."""
+"""`manage.py serve` before it starts processes: its imports and its errors."""
 
 import json
 import os
@@ -25,7 +25,7 @@ except SystemExit as end:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """What a process of the product is told."""
+    """The environment of a process of the product."""
     return {"PATH": os.environ["PATH"], "PALIMPSEST_DATA": str(folder), **more}
 
 

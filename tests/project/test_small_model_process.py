@@ -1,4 +1,4 @@
-"""The small model beside the launcher; `tests/small_model` has tests of the model itself."""
+"""The small model's process in the launcher; `tests/small_model` tests the model itself."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from project import small_model
 
 @pytest.fixture(autouse=True)
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told to the processes of one test is not told to the next."""
+    """Reset the process settings, so that they do not leak into the next test."""
     monkeypatch.setenv("SMALL_MODEL_PORT", "")
 
 

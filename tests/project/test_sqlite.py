@@ -1,4 +1,4 @@
-"""The embedded database's queue: threads take turns, and nobody waits for ever."""
+"""The write queue of the embedded database: threads take turns, and none waits forever."""
 
 import sqlite3
 import threading
@@ -37,8 +37,8 @@ def end(connection: BaseDatabaseWrapper) -> None:
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "some.sqlite3"
     with closing(sqlite3.connect(path)) as connection:
-        # As the product's is from its first migration on: SQLite refuses the change to it, without
-        # any patience, to who comes while another writes.
+        # The product uses WAL from its first migration on. SQLite refuses to change the mode,
+        # without waiting, while another connection writes.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE counted (n)")
         connection.execute("INSERT INTO counted VALUES (0)")
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def foreign(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another process's connection, as far as the queue can tell."""
+    """Another process's connection, as far as the queue can detect."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
         yield connection
 
@@ -86,7 +86,7 @@ def test_another_process_that_does_not_end_is_waited_for_and_no_longer(
         begin(connection)
     assert 0.3 <= time.monotonic() - began < 5
     foreign.execute("COMMIT")
-    # The one that was refused keeps nobody from writing.
+    # The refused writer does not block other writers.
     begin(connection)
     end(connection)
     connection.close()
@@ -109,7 +109,7 @@ def test_a_thread_that_keeps_its_turn_is_waited_for_and_no_longer(path: Path) ->
     thread.start()
     thread.join()
     assert refused == ["database is locked"]
-    # A connection that is closed in its transaction gives its turn up.
+    # A connection that is closed in its transaction releases its turn.
     holder.close()
     begin(connections["default"])
     connections["default"].rollback()

@@ -1,4 +1,4 @@
-"""The tables of a new instance are those that the migrations make, every check and trigger too."""
+"""The tables of a new instance equal those of the migrations, including checks and triggers."""
 
 import sqlite3
 import subprocess
@@ -14,7 +14,7 @@ from tests.faults.stores import Cluster
 
 AT_ONCE = ("setup",)
 STEP_BY_STEP = ("migrate", "--verbosity", "0")
-# Everything that stands in a schema of PostgreSQL, by kind and name, as the server tells of it.
+# Everything in a PostgreSQL schema, by kind and name, as the server reports it.
 SCHEMA = """
 SELECT 'column', table_name || '.' || column_name,
        concat_ws(' ', data_type, character_maximum_length, is_nullable, column_default, is_identity)
@@ -33,7 +33,7 @@ UNION ALL SELECT 'migration', app, name FROM django_migrations
 
 
 def call(folder: Path, *command: str, url: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command of the product on a database of its own."""
+    """Run a command of the product on a separate database."""
     env = {**apart(folder), "DATABASE_URL": url}
     return subprocess.run(
         python(MANAGE, *command), env=env, check=False, capture_output=True, text=True, timeout=200
@@ -41,7 +41,7 @@ def call(folder: Path, *command: str, url: str = "") -> subprocess.CompletedProc
 
 
 def parts_of(statement: str) -> frozenset[str] | str:
-    """The columns and checks of a table in any order; any other statement as it stands."""
+    """The columns and checks of a table in any order; other statements unchanged."""
     if not statement.startswith("CREATE TABLE"):
         return statement
     found, part, depth = [], "", 0
@@ -56,7 +56,7 @@ def parts_of(statement: str) -> frozenset[str] | str:
 
 
 def sqlite_schema(folder: Path) -> dict[tuple[str, str], object]:
-    """What stands in the schema of a file, and the migrations that count as applied."""
+    """The schema of a file, and the applied migrations."""
     with closing(sqlite3.connect(folder / "palimpsest.sqlite3")) as database:
         rows = database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         found: dict[tuple[str, str], object] = {
@@ -95,7 +95,7 @@ def test_a_new_database_of_postgresql_has_the_tables_that_the_migrations_make(
     assert old - new == set()
 
 
-# As `setup` begins, but the last step of our own tables fails.
+# As `setup` begins, but the last step of the product's tables fails.
 BROKEN = """
 import django
 django.setup()

@@ -1,4 +1,4 @@
-"""How templates are written, and what of that is sent."""
+"""Rules for templates, and the HTML that results."""
 
 from pathlib import Path
 

@@ -1,13 +1,14 @@
-"""Older databases are migrated, newer ones are refused, and the wrong key is reported."""
+"""Older databases are migrated, newer ones are refused, and a wrong key is reported."""
 
 import io
 from typing import Any
 
 import pytest
+from celery.signals import beat_init, worker_init
 from cryptography.fernet import Fernet
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from pytest_django.fixtures import Settings
@@ -15,6 +16,7 @@ from pytest_django.fixtures import Settings
 from chats.ground.secrets import encrypt
 from chats.models import ProviderAccount
 from project import probes
+from project.celery import refuse_newer_database
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +30,7 @@ def with_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def newer(db: None) -> None:
-    """Let a later version have migrated the database."""
+    """Mark the database as migrated by a later version."""
     MigrationRecorder(connection).record_applied("chats", "9999_later")
 
 
@@ -39,6 +41,21 @@ def newer(db: None) -> None:
 def test_a_newer_database_is_refused(command: str, options: dict[str, Any]) -> None:
     with pytest.raises((CommandError, SystemExit), match=r"chats\.9999_later"):
         call_command(command, stdout=io.StringIO(), skip_checks=False, **options)
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("begins", [worker_init, beat_init])
+def test_workers_and_the_schedule_refuse_a_newer_database(begins: Any) -> None:
+    with pytest.raises(SystemExit, match=r"chats\.9999_later"):
+        begins.send(sender=None)
+
+
+def test_a_worker_starts_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr("project.versions.refuse_newer_database", away)
+    refuse_newer_database()
 
 
 @pytest.mark.usefixtures("newer")

@@ -1,4 +1,4 @@
-"""Every address this product answers, read from its resolver: no list can forget one."""
+"""Every URL of the product, read from its resolver, so that no list can miss one."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,27 +18,27 @@ class Route:
 
     @property
     def gaps(self) -> list[str]:
-        """What stands between angle brackets, in order."""
+        """The names between angle brackets, in order."""
         return GAP.findall(self.text)
 
     def filled(self, values: Mapping[str, object]) -> str:
-        """The address with these values; what is not among them is filled by its own name."""
+        """The URL with these values; a missing value is replaced by its name."""
         return "/" + GAP.sub(lambda gap: str(values.get(gap[1], gap[1])), self.text)
 
     @property
     def admin_model(self) -> str:
-        """`app_model` of a page of the administration; empty elsewhere."""
+        """`app_model` of a page of the administration, or an empty string."""
         found = re.match(r"admin/(\w+)/(\w+)/", self.text)
         return f"{found[1]}_{found[2]}" if found else ""
 
 
 def routes() -> list[Route]:
-    """Every route. Regular expressions stand as an address that they match."""
+    """Every route. A regular expression is represented by a URL that it matches."""
     return [Route(plain(text)) for text in patterns(get_resolver().url_patterns)]
 
 
 def patterns(entries: list[URLPattern | URLResolver], *, before: str = "") -> Iterator[str]:
-    """The patterns below a resolver, with what stands before them."""
+    """The patterns of a resolver with their prefix."""
     for entry in entries:
         text = before + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -48,6 +48,6 @@ def patterns(entries: list[URLPattern | URLResolver], *, before: str = "") -> It
 
 
 def plain(pattern: str) -> str:
-    """The pattern; of a regular expression an address that it matches."""
+    """The pattern; for a regular expression a URL that it matches."""
     text = re.sub(r"\(\?P<\w+>([^|)]*)[^)]*\)", r"\1", pattern)
     return text.replace("^", "").replace("$", "").replace(".*", "nowhere")

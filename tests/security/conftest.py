@@ -1,4 +1,4 @@
-"""People with and without rights, and Alice's things behind every address."""
+"""People with and without permissions, and an object of Alice's for every URL."""
 
 import shutil
 from collections.abc import Iterator
@@ -32,19 +32,19 @@ WHO = [roles.USER, roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNE
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out where no slow test is asked for what takes seconds to collect."""
+    """Skip the folder's slow imports when no slow test is selected."""
     is_left_out = collection_path == HERE / "test_every_endpoint.py"
     return (is_left_out and "not slow" in config.option.markexpr) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ask a served instance each thing on one of the databases; `make faults` asks both."""
+    """Run each test of a served instance on one database; `make faults` runs both."""
     if not EVERY_ROW:
         items[:] = [item for item in items if not is_left_to_another_database(item)]
 
 
 def is_left_to_another_database(item: pytest.Item) -> bool:
-    """Whether the test is run on the other database of the two."""
+    """Return True if the test is assigned to the other database."""
     if HERE not in item.path.parents or not isinstance(item, pytest.Function):
         return False
     callspec = getattr(item, "callspec", None)
@@ -54,7 +54,7 @@ def is_left_to_another_database(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def quiet(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test pays for another's requests, and no page looks for servers on this host."""
+    """Reset rate limits for each test, and disable the search for local model servers."""
     settings.STATIC_ROOT = tmp_path
     settings.API_REQUESTS_PER_MINUTE = 1_000_000
     settings.MESSAGES_PER_MINUTE = 1_000_000
@@ -65,7 +65,7 @@ def quiet(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def world(alice: User, now: datetime) -> World:
-    """What Alice owns."""
+    """The objects that Alice owns."""
     return build(alice=alice, now=now)
 
 
@@ -77,7 +77,7 @@ def page(alice: User) -> Client:
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
 def instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
-    """Web process, worker and broker on a database, with logs that say as much as they can."""
+    """Web process, worker and broker on a database, with the most verbose logs."""
     folder, cluster_folder = new_folder(), new_folder()
     cluster = Cluster(cluster_folder) if request.param == "postgres" else None
     database: Database = Postgres(cluster, "safe") if cluster else SQLite(folder)
@@ -101,20 +101,20 @@ def instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
 
 @pytest.fixture
 def http(instance: Instance) -> Iterator[httpx2.Client]:
-    """A client that follows nothing and is nobody yet."""
+    """A client without a session that does not follow redirects."""
     with new_client(instance) as client:
         yield client
 
 
 def browser_of(who: str) -> Client:
-    """The browser of somebody with this role who has just signed in."""
+    """The browser of a person with this role, who signed in just now."""
     if who == SUPERUSER:
         return signed_in(User.objects.create_superuser("root"))
     return signed_in(person("charles", who))
 
 
 def program_of(user: User) -> Program:
-    """A program with a key that may do everything its owner may."""
+    """An API client with a key that has all of its owner's permissions."""
     scopes = keys.SCOPES
     _, secret = keys.create_key(owner=user, name="p", scopes=scopes, now=timezone.now())
     return Program(secret)

@@ -1,4 +1,4 @@
-"""One instance of real processes with people in every role, and browsers and programs to use it."""
+"""One instance of real processes with people in every role, browsers and API clients."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,20 +51,20 @@ print("link", signin.create_link(user=root, now=now))
 
 
 class Instance(Tree):
-    """A tree, and what its first administrator's setup printed."""
+    """A tree, and the output of its first administrator's setup."""
 
     said_at_setup = ""
 
 
 def new_client(instance: Instance, **options: Any) -> httpx2.Client:
-    """A client that follows nothing and is nobody yet."""
+    """A client without a session that does not follow redirects."""
     transport = httpx2.HTTPTransport(uds=instance.socket)
     return httpx2.Client(transport=transport, base_url="http://localhost", timeout=30, **options)
 
 
 @contextmanager
 def browser(instance: Instance, name: str = "") -> Iterator[httpx2.Client]:
-    """A browser; with a name, of somebody who has just signed in."""
+    """A browser. With a name, that person has just signed in."""
     with new_client(instance) as client:
         client.get("/login/")
         if name:
@@ -74,14 +74,14 @@ def browser(instance: Instance, name: str = "") -> Iterator[httpx2.Client]:
 
 @contextmanager
 def program(instance: Instance, name: str) -> Iterator[httpx2.Client]:
-    """A program with a key of Alice's or Charlie's."""
+    """An API client with a key of Alice's or Charlie's."""
     key = {"Authorization": f"Bearer {instance.keys[name]}"}
     with new_client(instance, headers=key) as client:
         yield client
 
 
 def sign_in(http: httpx2.Client, name: str = ROOT, password: str = PASSWORD) -> httpx2.Response:
-    """By password, which must be right."""
+    """Sign in with a password that must be right."""
     http.get("/login/")
     form = {"username": name, "password": password, **token_of(http)}
     answer = http.post("/login/", data=form)
@@ -90,10 +90,10 @@ def sign_in(http: httpx2.Client, name: str = ROOT, password: str = PASSWORD) -> 
 
 
 def token_of(http: httpx2.Client) -> dict[str, str]:
-    """The field that a form of this browser needs."""
+    """The CSRF token for this browser's forms."""
     return {"csrfmiddlewaretoken": http.cookies["csrftoken"]}
 
 
 def logs(instance: Instance) -> str:
-    """Everything that every process of the product said."""
+    """The output of every process of the product."""
     return "\n".join(path.read_text("utf-8", "replace") for path in instance.folder.glob("*.log"))

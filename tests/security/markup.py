@@ -1,11 +1,11 @@
-"""What a browser would make of a page: its elements and attributes, and nothing live among them."""
+"""Parses a page as a browser does: its elements and attributes, and any active content."""
 
 from html.parser import HTMLParser
 
 from chats.rendering.sanitize import TAGS
 from tests.chats.rendering.test_S4_hostile_markdown import ALLOWED_ATTRIBUTES
 
-# Strings that become something where they are not escaped; each would leave a mark named pwn.
+# Strings that become active if they are not escaped; each would set a mark named pwn.
 HOSTILE = (
     "<script>pwn()</script>",
     '"><svg onload=pwn()><pwn-element pwn-attribute>',
@@ -23,28 +23,28 @@ OWN = ("/", "#", "?", "../")
 
 
 class Page(HTMLParser):
-    """Reads HTML; whatever is live and not the product's own is in `wrong`."""
+    """Parses HTML; active content that is not the product's is in `wrong`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[tuple[str, bool]] = []
         self.wrong: list[str] = []
-        # What stands outside of rendered texts, in order: two pages of one shape are equal.
+        # The elements outside of rendered texts, in order: two pages of one structure are equal.
         self.outline: list[tuple[str, tuple[str, ...]]] = []
 
     @property
     def is_in_a_text(self) -> bool:
-        """Whether this place is below an element in which htmx does nothing."""
+        """Return True below an element in which htmx is disabled."""
         return any(disables for _, disables in self.open)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Judge one element."""
+        """Check one element."""
         names = tuple(name for name, _ in attrs)
         self.judge(tag, dict(attrs))
         if self.is_in_a_text:
             self.judge_text(tag, names)
         else:
-            # The reply that is being written holds our own containers; its blocks are disabled.
+            # The running reply contains the product's containers; its blocks are disabled.
             kinds = set((dict(attrs).get("class") or "").split())
             if kinds & {"prose", "block"} and not {"hx-disable", "sse-swap"} & set(names):
                 self.wrong.append(f"a text that htmx reads: {kinds}")
@@ -53,24 +53,24 @@ class Page(HTMLParser):
             self.open.append((tag, "hx-disable" in names))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """As above, and closed at once."""
+        """Check an element that is closed at once."""
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the element, and what was left open in it."""
+        """Close the element and the open elements inside it."""
         while self.open:
             if self.open.pop()[0] == tag:
                 break
 
     def handle_data(self, data: str) -> None:
-        """No code between tags."""
+        """Check text outside of elements."""
         if self.open and self.open[-1][0] in {"script", "style"} and data.strip():
             self.wrong.append(f"inline {self.open[-1][0]}: {data[:80]}")
 
     def judge(self, tag: str, attrs: dict[str, str | None]) -> None:
-        """Nothing that came from a text, no handler, no style, no foreign address."""
+        """Reject handlers, styles, foreign addresses and everything that came from a text."""
         for name, value in attrs.items():
             if "pwn" in tag + name or name.startswith(("on", "hx-on", "style", "srcdoc")):
                 self.wrong.append(f"{tag} {name}")
@@ -85,7 +85,7 @@ class Page(HTMLParser):
             self.wrong.append("script without src")
 
     def judge_text(self, tag: str, names: tuple[str, ...]) -> None:
-        """In a rendered text stands what the sanitizer lets through, and the page's own folding."""
+        """Allow only the sanitizer's elements and the page's folding in a rendered text."""
         own = {"details", "summary", "svg", "use"}
         is_ours = tag in own or any(open_tag in own for open_tag, _ in self.open)
         if not is_ours and (tag not in TAGS or set(names) - ALLOWED_ATTRIBUTES):
@@ -95,7 +95,7 @@ class Page(HTMLParser):
 
 
 def read(html: str) -> Page:
-    """The page, read to its end."""
+    """Parse a page completely."""
     page = Page()
     page.feed(html)
     page.close()

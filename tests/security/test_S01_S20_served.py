@@ -1,7 +1,7 @@
-"""S1-S5, S9-S13, S15, S18-S20, S30 on real processes: what holds in a test's own holds as served.
+"""S1-S5, S9-S13, S15, S18-S20, S30 on real processes: the rules also hold when served.
 
-The rows have their many cases elsewhere, beside the code that keeps them. Here are sockets,
-cookies, threads and a worker between the attacker and that code.
+The many cases of each rule are tested next to its code. Here the attack goes through sockets,
+cookies, threads and a worker.
 """
 
 import re
@@ -52,24 +52,24 @@ PAGES_OF_ALICE = [
 ]
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 ADMIN = "/admin/chats/provideraccount/"
-# Words and numbers too common to look for in a text.
+# Words and numbers that are too common to search for in a text.
 OF_POLICIES = {"slug", "number", "assignment_id"}
 
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 def speak_plainly(instance: Instance) -> None:
-    """The model server says its plain words, and the key that another test refused counts again."""
+    """Reset the model server's replies, and the key that another test rejected."""
     instance.fake.configure(reply="", fault="", ms=0, tokens=20, faults=[], replies=[])
     instance.desk.ask("save_account", slug="fake")
 
 
 @pytest.fixture
 def answers(instance: Instance) -> Iterator[None]:
-    """The model server says its plain words; after the test again."""
+    """The model server with default replies, reset again after the test."""
     speak_plainly(instance)
     yield
     speak_plainly(instance)
@@ -77,7 +77,7 @@ def answers(instance: Instance) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def of_alice(instance: Instance) -> dict[str, str]:
-    """A chat of Alice's with a summary in force, and a key, by the names that addresses use."""
+    """A chat of Alice's with an active summary, and a key, by the names that URLs use."""
     speak_plainly(instance)
     chat = instance.new_chat(model="locked")
     instance.desk.ask("fold_early", chat=chat)
@@ -108,9 +108,9 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "team_id": team.json()["id"],
         "preference_id": kept.json()["id"],
         "webhook_id": webhook.json()["id"],
-        # Of a webhook of somebody else no delivery is looked for.
+        # Deliveries of another person's webhook are never queried.
         "delivery_id": uuid.uuid4(),
-        # Who may not see them is told of none, whatever their ids are.
+        # People without access get the same refusal, whatever the id.
         "hold_id": uuid.uuid4(),
         "run_id": uuid.uuid4(),
         "radius_id": uuid.uuid4(),
@@ -118,14 +118,14 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "wish_id": uuid.uuid4(),
         "asked_id": uuid.uuid4(),
         "import_id": uuid.uuid4(),
-        # Of a turn of somebody else no call is looked for.
+        # Calls of another person's turn are never queried.
         "receipt_id": uuid.uuid4(),
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"
-    # Of a message of somebody else no image is looked for.
+    # Images of another person's message are never queried.
     ids["sha256"] = "0" * 64
-    # What governs Alice's chat is no more Charlie's to see than the chat.
+    # Charlie cannot see the policy of Alice's chat either.
     query = (
         "SELECT a.id, p.slug FROM contextpolicy_policyassignment a"
         " JOIN contextpolicy_contextpolicy p ON p.id = a.policy_id"
@@ -137,7 +137,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
 
 
 def is_at_rest(instance: Instance, ids: dict[str, str]) -> bool:
-    """Whether nobody works on the chat any more: what was said last may be folded too."""
+    """Return True if no worker uses the chat, including a compaction after the last message."""
     before = everything(instance, ids)
     time.sleep(0.3)
     return everything(instance, ids) == before
@@ -150,13 +150,13 @@ def over_rest(http: httpx2.Client, method: str, path: str, body: Any = None) -> 
 
 
 def bare(answer: httpx2.Response) -> tuple[int, str]:
-    """Status and body without what differs from request to request."""
+    """Status and body without the parts that vary between requests."""
     text = answer.text.replace(answer.headers["X-Request-ID"], "")
     return answer.status_code, text.partition("<main")[2] or text
 
 
 def everything(instance: Instance, ids: dict[str, str]) -> list[str]:
-    """All that Alice sees of her chat."""
+    """All responses about Alice's chat."""
     chat = f"/api/v1/chats/{ids['chat_id']}"
     with program(instance, "alice") as alice:
         lists = ("/messages?limit=100", "/compactions", "/branches", "/pins")
@@ -165,7 +165,7 @@ def everything(instance: Instance, ids: dict[str, str]) -> list[str]:
 
 
 def begun(http: httpx2.Client, text: str) -> tuple[str, str]:
-    """A new chat of this browser's with a message: the chat's and the turn's id."""
+    """Start a chat in this browser; return the ids of the chat and the turn."""
     chat = over_rest(http, "POST", "/api/v1/chats", {}).json()["id"]
     sent = over_rest(http, "POST", f"/api/v1/chats/{chat}/messages", {"text": text})
     assert sent.status_code == 202, sent.text
@@ -173,13 +173,13 @@ def begun(http: httpx2.Client, text: str) -> tuple[str, str]:
 
 
 def answered(instance: Instance, http: httpx2.Client, text: str) -> tuple[str, str]:
-    """The same, once the reply is there."""
+    """Start a chat and wait for the reply; return the same ids."""
     chat, turn = begun(http, text)
     assert instance.wait_until_over(turn)["status"] == "completed"
     return chat, turn
 
 
-# --- Whose things --------------------------------------------------------------------------------
+# --- Ownership ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("door", ["key", "session"])
@@ -234,7 +234,7 @@ def test_S02_as_served_each_role_opens_what_the_table_says(who: str, instance: I
     with browser(instance, who) as person:
         for model, (reads, adds, changes, deletes) in TABLE.items():
             page = f"/admin/{model.replace('_', '/', 1)}/"
-            # The last one: the first groups are the roles, which nobody deletes.
+            # The last one: the first groups are the roles, which cannot be deleted.
             found = instance.database.rows(f"SELECT * FROM {model}")[-1:]  # noqa: S608  # own
             seen, done = {page: reads, f"{page}add/": adds}, {f"{page}add/": adds}
             for row in found:
@@ -272,7 +272,7 @@ def test_S03_as_served_what_is_not_offered_cannot_be_set(
     assert everything(instance, of_alice) == before
 
 
-# --- What a text may be --------------------------------------------------------------------------
+# --- Content of texts ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
@@ -291,7 +291,7 @@ def test_S04_S05_S18_as_served_a_text_stays_a_text(
         assert page.count(CANARY) >= 2
         stored = over_rest(alice, "GET", f"/api/v1/chats/{chat}/messages").json()["data"]
         assert [part["text"] for m in stored for part in m["parts"]] == [words, words]
-        # Both streams of the ended turn tell it once more.
+        # Both streams of the ended turn repeat its events.
         with alice.stream("GET", f"/stream?turn={turn}") as stream:
             assert_streams(stream.headers)
             lines = []
@@ -310,7 +310,7 @@ def test_S04_S05_S18_as_served_a_text_stays_a_text(
 
 
 def assert_streams(headers: httpx2.Headers) -> None:
-    """What every stream of events is sent with."""
+    """Check the headers of every event stream."""
     assert headers["Content-Type"].startswith("text/event-stream")
     assert "no-store" in headers["Cache-Control"]
     assert headers["X-Accel-Buffering"] == "no"
@@ -353,7 +353,7 @@ def test_S18_as_served_a_stream_ends_with_the_right_to_it(
         instance.wait_until_over(turn)
 
 
-# --- Requests of another's making ----------------------------------------------------------------
+# --- Forged requests ----------------------------------------------------------------------------
 
 
 def test_S09_as_served_nothing_changes_without_the_token(
@@ -369,16 +369,16 @@ def test_S09_as_served_nothing_changes_without_the_token(
         for route in routes():
             if not route.text.startswith("api/"):
                 answer = alice.post(address(route, of_alice), data={"text": "x", "title": "x"})
-                # Below /v1 there is no session: a key alone opens anything.
+                # Below /v1 sessions are ignored: only a key gives access.
                 allowed = {401, 404, 405} if route.text.startswith("v1/") else {403, 404, 405}
                 assert answer.status_code in allowed, route.text
         assert alice.get("/settings/").status_code == 200, "still signed in"
-        # A page of elsewhere has no say, whatever token it shows.
+        # A page of another origin is refused, whatever token it sends.
         foreign = {"Origin": "https://evil.example"}
         form = {"title": "stolen", **token_of(alice)}
         page = f"/chats/{of_alice['chat_id']}/rename"
         assert alice.post(page, data=form, headers=foreign).status_code == 403
-        # Beside a key the cookie counts nothing.
+        # With a key the cookie is ignored.
         own = {"Authorization": f"Bearer {instance.keys['charlie']}"}
         path = f"/api/v1/chats/{of_alice['chat_id']}"
         assert alice.get(path).status_code == 200
@@ -390,7 +390,7 @@ def test_S09_as_served_nothing_changes_without_the_token(
 
 
 def address(route: Route, ids: dict[str, str]) -> str:
-    """The route's address about Alice's things."""
+    """The route's URL for Alice's objects."""
     return route.filled({**ids, "object_id": 1, "id": 1, "content_type_id": 1, "token": "absent"})
 
 
@@ -428,7 +428,7 @@ def test_S10_as_served_every_answer_carries_the_headers(
             assert "Server" not in answer.headers
 
 
-# --- Doors ---------------------------------------------------------------------------------------
+# --- Sign-in ------------------------------------------------------------------------------------
 
 
 def test_S11_as_served_sessions_are_new_hidden_and_end(instance: Instance) -> None:
@@ -467,7 +467,7 @@ def test_S11_as_served_sessions_are_new_hidden_and_end(instance: Instance) -> No
 
 @pytest.fixture(scope="module")
 def port(instance: Instance) -> Iterator[int]:
-    """Where a second web process listens to whom it can tell apart by address."""
+    """A second web process that distinguishes clients by address; its port."""
     chosen = free_port()
     served = instance.start("web", python(MANAGE, "web", "--port", str(chosen)))
     until(lambda: served.must_live() and is_served(chosen), seconds=30)
@@ -476,7 +476,7 @@ def port(instance: Instance) -> Iterator[int]:
 
 
 def is_served(port: int) -> bool:
-    """Whether a web process answers there."""
+    """Return True if the web process answers."""
     try:
         return httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
     except httpx2.TransportError:
@@ -488,7 +488,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
 def guess(http: httpx2.Client, door: str, n: int) -> httpx2.Response:
-    """A wrong try at a door."""
+    """A failed attempt at a sign-in form."""
     wrong = {"Authorization": f"Bearer plm_wrong{n}"}
     match door:
         case "api":
@@ -522,7 +522,7 @@ def test_S12_as_served_twelve_wrong_tries_end_in_429(
         assert told[0].status_code in {200, 401, 403}
         assert told[-1].status_code == 429
         assert 0 < int(told[-1].headers["Retry-After"]) <= 15 * 60
-        # The right word opens nothing there now, and everything from elsewhere or at another door.
+        # There the right password is refused now; other addresses and other forms accept it.
         form = {"username": "charlie", "password": PASSWORD}
         guesser.get("/login/")
         now = guesser.post("/login/", data={**form, **token_of(guesser)})
@@ -554,12 +554,12 @@ def test_S13_as_served_a_key_is_worth_what_it_was_given_and_ends_at_once(
         assert made["secret"] not in logs(instance)
 
 
-# --- The way out ---------------------------------------------------------------------------------
+# --- Outgoing requests --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A server that nobody has listed, which would notice a call."""
+    """A server outside the allow list that records calls."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
         yield server
@@ -592,7 +592,7 @@ def test_S15_as_served_no_forbidden_address_is_called(
         assert told.status_code == 200
         assert "errorlist" in told.text
     assert instance.database.rows(query)[0]["base_url"] == account["base_url"]
-    # By whatever way it got into the database.
+    # However it got into the database.
     instance.desk.ask("move_account", slug="narrow", base_url=chosen)
     try:
         row = instance.wait_until_over(instance.post("Hello", model="narrow"))
@@ -602,7 +602,7 @@ def test_S15_as_served_no_forbidden_address_is_called(
         instance.desk.ask("move_account", slug="narrow", base_url=account["base_url"])
 
 
-# --- Sizes and shapes ----------------------------------------------------------------------------
+# --- Sizes and formats --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ def test_S30_as_served_the_first_link_opens_once_and_nobody_has_a_password(
         assert first.get(link[0]).status_code == 200, "looking does not use it up"
         assert first.post(link[0], data=token_of(first)).status_code == 302
         assert first.get("/settings/").status_code == 200
-        assert "Ask for a new one." in second.post(link[0], data=token_of(second)).text
+        assert "Request a new one." in second.post(link[0], data=token_of(second)).text
         assert second.get("/settings/").status_code == 302
     stored = instance.database.rows("SELECT username, password FROM auth_user")
     assert {row["username"] for row in stored} >= {*PEOPLE, ROOT}

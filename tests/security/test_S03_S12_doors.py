@@ -1,4 +1,4 @@
-"""S3, S11, S12 at every door: forms take what they offer, guesses are counted, links end."""
+"""S3, S11, S12 at every sign-in form: valid input works, attempts are limited, links expire."""
 
 from datetime import datetime
 from typing import Any
@@ -49,7 +49,7 @@ def test_S03_a_form_takes_what_it_offers_and_nothing_else(
 
 
 def guess(door: str, n: int) -> Any:
-    """A wrong try at a door, as a stranger."""
+    """A failed attempt at a form, as a stranger."""
     client = Client()
     if door == "api":
         return Program(f"plm_wrong{n}").get("chats")
@@ -61,7 +61,7 @@ def guess(door: str, n: int) -> Any:
     if door == "link":
         return client.post(f"/login/link/wrong{n}/")
     if door == "admin":
-        # The administration leads to the one way in.
+        # The administration redirects to the only sign-in page.
         place = client.post("/admin/login/?next=/admin/", {"username": "alice"}).headers["Location"]
         return client.post(place, {"username": "alice", "password": f"wrong{n}"})
     return client.post("/login/", {"username": f"person{n}", "password": f"wrong{n}"})
@@ -92,7 +92,7 @@ def test_S12_an_unknown_name_costs_and_reads_as_a_known_one(alice: User) -> None
 
 
 def without_tokens(html: str) -> str:
-    """The page without its form's token."""
+    """The page without its CSRF token."""
     head, mark, rest = html.partition('name="csrfmiddlewaretoken" value="')
     return head + mark + rest.partition('"')[2]
 

@@ -1,4 +1,4 @@
-"""S4, S5, S6: no text becomes an element, an instruction to htmx, or a request to elsewhere."""
+"""S4, S5, S6: no text becomes an element, an htmx instruction, or a request to another server."""
 
 import re
 import uuid
@@ -26,7 +26,7 @@ from tests.security.world import Texts, World, build
 pytestmark = pytest.mark.wide
 
 ROOT = Path(settings.BASE_DIR)
-# A place's column may be shorter than a hostile text.
+# A column may be shorter than a hostile text.
 SHORT = {"group": 150, "model": 200, "provider": 200, "title": 200, "key": 200}
 HARMLESS = Texts(**{field.name: "harmless" for field in fields(Texts)})
 PAGES = [
@@ -38,7 +38,7 @@ PAGES = [
 
 
 def texts_of(hostile: str) -> Texts:
-    """The same hostile text in every place."""
+    """The same hostile text in every field."""
     values = {field.name: hostile[: SHORT.get(field.name)] for field in fields(Texts)}
     # A key's name has no line ends; the model's and the provider's are one line too.
     for name in ("key", "model", "provider", "group", "title", "policy"):
@@ -132,8 +132,9 @@ def test_S04_only_the_renderer_makes_safe_html() -> None:
         for path in (ROOT / part).rglob("*.py")
         if makers.search(path.read_text(encoding="utf-8"))
     }
-    # The last one joins pieces that Django escapes, around links to fields of its own form.
+    # The last one joins pieces that Django escapes, around links to fields of the same form.
     assert found == {
+        "chats/rendering/documents.py",
         "chats/rendering/fragments.py",
         "chats/rendering/store.py",
         "contextpolicy/admin/form_words.py",
@@ -147,7 +148,7 @@ def test_S04_no_template_or_script_writes_html_of_its_own(name: str) -> None:
         r"document\.write|eval\(|new Function|createContextualFragment|DOMParser|javascript:|"
         r"https?://(?!api\.example\.com|www\.w3\.org)"
     )
-    # The answer to a form is read as htmx reads one, in one place.
+    # The response to a form is read as htmx reads one, in one place.
     reads_answers = ROOT / "static/js/failures.js"
     for path in (ROOT / name).rglob("*"):
         if path.suffix in {".html", ".js", ".css", ".svg"}:

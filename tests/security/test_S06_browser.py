@@ -1,4 +1,4 @@
-"""S4, S5, S6 in a real browser: a hostile chat is opened, and nothing happens but reading."""
+"""S4, S5, S6 in a real browser: opening a hostile chat runs nothing and loads nothing."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from tests.faults.stores import SQLite, count
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
-# Each would ask for something, change something or run something, were it not only text.
+# Each would load, change or run something if it were not escaped.
 REPLY = """<script>window.pwned = 1</script><img src=http://127.0.0.1:1/a onerror=window.pwned=2>
 
 ![a chart](http://127.0.0.1:1/b.png?secret) ![x](data:image/svg+xml,<svg/onload=window.pwned=3>)
@@ -44,7 +44,7 @@ print(signin.create_link(user=User.objects.get(username="alice"), now=timezone.n
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def instance() -> Iterator[Tree]:
             tree.prepare()
             fake.configure(ms=5)
             tree.worker()
-            # The sweep, so that a lost broker message delays the reply and no more.
+            # The sweep interval, so that a lost broker message only delays the reply.
             tree.beat()
             yield tree
         finally:
@@ -68,7 +68,7 @@ def instance() -> Iterator[Tree]:
 
 @pytest.fixture
 def tab() -> Iterator[Page]:
-    """A browser's only tab."""
+    """A browser with one tab."""
     with sync_playwright() as player:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = player.chromium.launch(executable_path=needed_browser(), args=options)
@@ -111,7 +111,7 @@ def test_S06_a_hostile_reply_asks_for_nothing_and_changes_nothing(
 
 
 def reach(address: str) -> str:
-    """What an address answers; empty while nothing listens."""
+    """The response of an address; empty while it is not listening."""
     try:
         return httpx2.get(address).text
     except httpx2.HTTPError:

@@ -1,6 +1,6 @@
-"""S14, S19, S23, S24 on real processes: secrets and texts stay where they belong, sizes are held.
+"""S14, S19, S23, S24 on real processes: secrets and texts do not leak, size limits hold.
 
-A word stands for each kind of thing that must not be found outside of its place.
+Each kind of content has a word that must not be found elsewhere.
 """
 
 import re
@@ -29,11 +29,11 @@ TITLE = "canary-title-31d0"
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 def talk(instance: Instance, http: httpx2.Client) -> str:
-    """A chat with a message and its reply; its address."""
+    """A chat with a message and its reply; its URL."""
     instance.fake.configure(reply=REPLY, fault="")
     instance.desk.ask("save_account", slug="fake")
     answer = http.post("/chats/new", data={"text": MESSAGE, "key": "k1", **token_of(http)})
@@ -46,13 +46,13 @@ def talk(instance: Instance, http: httpx2.Client) -> str:
 
 
 def wait_for_newest(instance: Instance) -> None:
-    """Until the last turn is over."""
+    """Wait until the last turn has ended."""
     row = instance.database.rows("SELECT id FROM chats_turn ORDER BY queued_at DESC LIMIT 1")[0]
     instance.wait_until_over(str(row["id"]))
 
 
 def everything_stored(instance: Instance) -> bytes:
-    """Every byte of the database and of the broker."""
+    """All bytes of the database and of the broker."""
     with Redis.from_url(instance.broker.url) as client:
         stored = b"".join(client.dump(key) or b"" for key in client.scan_iter())
     if isinstance(instance.database, SQLite):

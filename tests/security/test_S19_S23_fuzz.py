@@ -1,4 +1,4 @@
-"""S19, S23: whatever is sent, the answer says what is wrong; it is never an error of ours."""
+"""S19, S23: any input gets a response that names the problem, never a server error."""
 
 import json
 import zlib
@@ -39,7 +39,7 @@ HOSTILE = [
     "http://[",
     "\U0010ffff",
 ]
-# Bytes that are no text: half a surrogate pair in UTF-8, an overlong NUL, a lone 0xFF.
+# Bytes that are not text: half a surrogate pair in UTF-8, an overlong NUL, a lone 0xFF.
 BROKEN = ["%ED%A0%80", "%C0%80", "%FF%FE"]
 FIELDS: tuple[str, ...] = (
     "text",
@@ -84,7 +84,7 @@ FORMS = [
     route for route in routes() if not route.text.startswith(ELSEWHERE) and route.text != "stream"
 ]
 LISTS = [r for r in routes() if r.text.startswith("admin/") and "logout" not in r.text]
-# As a cookie spells it.
+# As a cookie encodes it.
 NUL = "\\000"
 HEADERS = {
     "HX-Current-URL": "http://[",
@@ -106,25 +106,24 @@ HEADERS = {
 
 @pytest.fixture
 def client(page: Client) -> Client:
-    """Alice's browser; an error of ours is an answer, as it is in production."""
+    """Alice's browser; server errors are responses, as in production."""
     page.raise_request_exception = False
     return page
 
 
 def no_error_of_ours(answer: Any, what: object) -> None:
-    """Below 500, and no header that the request invented."""
+    """Check that the status is below 500 and that the request did not inject a header."""
     assert answer.status_code < 500, what
     assert "stolen" not in answer.cookies
     assert not any("\n" in value or "\r" in value for value in answer.headers.values())
 
 
-# Of the hostile values each address gets every third one, another third than its neighbours; with
-# `make walks` it gets all of them.
+# Each URL gets every third hostile value, different from its neighbours; `make walks` tests all.
 SHARE = 1 if EVERY_ROW else 3
 
 
 def fillings(route: Route) -> Iterator[str]:
-    """Hostile values for an address, percent-encoded."""
+    """Hostile values for a URL, percent-encoded."""
     every = [*(quote(text, safe="") for text in HOSTILE), *BROKEN]
     first = zlib.crc32(route.text.encode()) % SHARE
     yield from every[first::SHARE]
@@ -226,7 +225,7 @@ def test_S19_no_body_breaks_the_api(body: bytes, world: World, alice: User) -> N
                 path = route.filled(world.ids).removeprefix("/api/v1/")
                 answer = program.call(method, path, body)
                 assert answer.status_code < 500, (method, route.text)
-                # 202: the bytes of a file, which the report of its import judges.
+                # 202: the bytes of a file, which the report of its import checks.
                 assert answer.status_code in {202, 204} or "error" in answer.json()
 
 

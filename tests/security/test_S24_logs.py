@@ -1,4 +1,4 @@
-"""S24: a log line names its request, stands alone, and quotes neither secrets nor rows."""
+"""S24: a log line names its request, is one line, and contains neither secrets nor rows."""
 
 import contextvars
 import logging
@@ -17,7 +17,7 @@ CANARY = "canary-of-a-row"
 
 
 def line_of(message: str, *arguments: object, failed: bool = False) -> str:
-    """What the product's own formatter makes of a record."""
+    """A record as the product's formatter prints it."""
     error = sys.exc_info() if failed else None
     record = logging.LogRecord("chats", logging.ERROR, "x.py", 1, message, arguments, error)
     return OneLineFormatter(FORMAT, style="{").format(record)

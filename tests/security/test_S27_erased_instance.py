@@ -1,8 +1,8 @@
-"""S27 on real processes: a word that was erased is in no file, no row, no key and no line of a log.
+"""S27 on real processes: an erased word is in no file, row, key or log line.
 
-With SQLite the whole data folder is searched, as the erasure left it. With PostgreSQL after VACUUM,
-which every operator can do: what its write-ahead log keeps until it is recycled, and backups, are
-beyond an erasure.
+With SQLite the whole data folder is searched directly after the erasure. With PostgreSQL it is
+searched after VACUUM, which every operator can run. An erasure does not cover backups, nor the
+write-ahead log until it is recycled.
 """
 
 import re
@@ -25,13 +25,13 @@ pytestmark = [
 ]
 
 MARK = "heronmark7731quay"
-# Enough to be folded, and a fact that a summary keeps.
+# Enough messages for a compaction, and a fact that a summary keeps.
 LONG = f"Ticket {MARK} of 3 May 2026 belongs to Anna Berg in Oslo. " * 3
 
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real."""
+    """Replace the fixture that records tasks: the broker is real."""
 
 
 def files_of(instance: Instance) -> dict[str, bytes]:
@@ -45,12 +45,12 @@ def files_of(instance: Instance) -> dict[str, bytes]:
 
 
 def files_with(instance: Instance, word: str) -> list[str]:
-    """The files that have the word."""
+    """The files that contain the word."""
     return [path for path, kept in files_of(instance).items() if word.encode() in kept]
 
 
 def clear_up(instance: Instance) -> None:
-    """What the database does itself with the places of rows that are gone."""
+    """Run the database's cleanup of deleted rows."""
     if isinstance(instance.database, SQLite):
         # At the latest with the next sweep.
         until(lambda: not files_with(instance, MARK), seconds=60, what="an emptied log")
@@ -62,7 +62,7 @@ def clear_up(instance: Instance) -> None:
 
 
 def places(instance: Instance) -> set[str]:
-    """The tables with a row that has the mark."""
+    """The tables with a row that contains the mark."""
     rows = instance.database.rows
     if isinstance(instance.database, SQLite):
         names = [row["name"] for row in rows("SELECT name FROM sqlite_master WHERE type='table'")]
@@ -73,14 +73,14 @@ def places(instance: Instance) -> set[str]:
 
 
 def say(instance: Instance, http: httpx2.Client, address: str, text: str) -> None:
-    """One round, and a look at the page."""
+    """One round, and a page view."""
     http.post(f"{address}messages", data={"text": text, **token_of(http)})
     wait_for_newest(instance)
     http.get(address)
 
 
 def told(instance: Instance, http: httpx2.Client) -> str:
-    """A chat that says the mark in every place that keeps words, and its address."""
+    """A chat with the mark in every field that stores text, and its URL."""
     instance.fake.configure(reply=f"Noted: {LONG}", fault="")
     instance.desk.ask("save_account", slug="fake")
     answer = http.post("/chats/new", data={"text": LONG, "key": "mark", **token_of(http)})
@@ -99,7 +99,7 @@ def told(instance: Instance, http: httpx2.Client) -> str:
 
 
 def erased(instance: Instance, http: httpx2.Client, address: str) -> list[str]:
-    """Every message with the mark, erased on the pages; the salts that these showed."""
+    """Erase every message with the mark on the pages; return the displayed salts."""
     rows = instance.database.rows("SELECT id, parts FROM chats_message ORDER BY accepted")
     mine = [UUID(str(row["id"])) for row in rows if MARK in repr(row["parts"])]
     assert len(mine) >= 2

@@ -1,4 +1,4 @@
-"""S30: what is installed is exactly what was chosen, and pages load nothing from elsewhere."""
+"""S30: the installed packages are exactly the pinned ones, and pages load nothing external."""
 
 import importlib.metadata
 import re
@@ -19,12 +19,12 @@ SEMANTIC = "constraints-semantic.txt"
 PIN = re.compile(
     r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)(?: ; ([^\\]+?))?((?: --hash=sha256:[0-9a-f]{64})+)"
 )
-# What a newcomer waits for: 80 packages of 202 MB today, Python itself aside.
+# A new user's download: 80 packages of 202 MB today, without Python.
 MOST_PACKAGES, MOST_BYTES = 85, 260_000_000
 
 
 def pins(lock: str = "constraints.txt") -> dict[str, str]:
-    """Name → version of what a lock installs here; every line is an exact pin with hashes."""
+    """Name → version of a lock's packages here; every line is an exact pin with hashes."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     found = [PIN.fullmatch(line) for line in re.sub(r" \\\n +", " ", text).splitlines()]
     assert all(found), "a line that is no exact pin with the hashes of its files"
@@ -38,7 +38,7 @@ def pins(lock: str = "constraints.txt") -> dict[str, str]:
 
 
 def declared() -> list[Requirement]:
-    """What the product asks for."""
+    """The product's declared dependencies."""
     return [Requirement(line) for line in table()["project"]["dependencies"]]
 
 
@@ -117,8 +117,8 @@ def test_S30_running_needs_little() -> None:
     assert sum(path.stat().st_size for path in sizes if path.exists()) <= MOST_BYTES
 
 
-# What nothing of the product or of `make test-all` needs.
-TOOLS = ("pip-audit", "mutmut", "uv", "litellm")
+# Packages that neither the product nor `make test-all` needs.
+TOOLS = ("pip-audit", "mutmut", "uv", "litellm", "aider-chat")
 
 
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])

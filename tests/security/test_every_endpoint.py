@@ -1,8 +1,8 @@
-"""Requests made up from the schema, to every endpoint: what comes back is what the schema says.
+"""Requests generated from the schema, to every endpoint: responses match the schema.
 
-Schemathesis fills the parameters and bodies of each operation, as the schema allows and as it does
-not. Ids are mostly those of Alice's things, so that requests reach further than "not found". Each
-request finds the same world: what it changed is taken back.
+Schemathesis fills the parameters and bodies of each operation with valid and invalid values. Ids
+are mostly those of Alice's objects, so that requests reach further than "not found". Every request
+starts from the same data, because changes are rolled back.
 """
 
 import os
@@ -27,7 +27,7 @@ from tests.security.conftest import program_of
 from tests.security.world import World
 
 pytestmark = pytest.mark.slow
-# `make schema-fuzz EXAMPLES=…` asks for more.
+# `make schema-fuzz EXAMPLES=…` runs more.
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
 load_all_checks()
 CHECKS = schemathesis.checks.CHECKS.get_by_names(
@@ -41,14 +41,14 @@ CHECKS = schemathesis.checks.CHECKS.get_by_names(
 DOCUMENT = Generator().get_schema(public=True)  # type: ignore[no-untyped-call]  # untyped there
 for operation in (o for path in DOCUMENT["paths"].values() for o in path.values()):
     for answer in operation["responses"].values():
-        # OpenAPI 3.0 calls a stream of events a text; Schemathesis expects that of each event.
+        # OpenAPI 3.0 declares an event stream as text; Schemathesis expects that of each event.
         answer.get("content", {}).get("text/event-stream", {}).pop("schema", None)
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 KNOWN = {"slug": "house", "number": 1, "assignment_id": 1}
 
 
 class Application(WSGIHandler):
-    """The product, of whose streams only the first part is read: some would never end."""
+    """The product. Only the first part of its streams is read, because some never end."""
 
     def get_response(self, request: HttpRequest) -> HttpResponseBase:
         """Answer a request."""
@@ -59,7 +59,7 @@ class Application(WSGIHandler):
 
 
 async def first_part(answer: StreamingHttpResponse) -> bytes:
-    """Return what a stream begins with; it is closed then."""
+    """Return the beginning of a stream, and close it."""
     async with aclosing(cast(AsyncGenerator[bytes, None], answer.streaming_content)) as parts:
         return await anext(parts, b"")
 
@@ -69,11 +69,11 @@ SCHEMA.app = Application()
 
 @pytest.fixture
 def program(world: World, alice: User) -> dict[str, str]:
-    """The headers of a program that may do whatever a key may."""
+    """The headers of an API client with all permissions of a key."""
     alice.is_superuser = alice.is_staff = True
     alice.save()
     authorization = str(program_of(alice).client.defaults["HTTP_AUTHORIZATION"])
-    # The checks do not unpack what is compressed.
+    # The checks do not decompress responses.
     return {"Authorization": authorization, "Accept-Encoding": "identity"}
 
 
@@ -96,6 +96,6 @@ def test_S19_every_endpoint_answers_as_its_schema_says(
 
 
 def is_meant_well(case: Any, place: ParameterLocation) -> bool:
-    """Tell whether this part of a request is as the schema wants it."""
+    """Return True if this part of a request is valid by the schema."""
     part = case.meta.components.get(place)
     return part is not None and part.mode is GenerationMode.POSITIVE

@@ -1,4 +1,4 @@
-"""The table of limits: each has its status, its code, and leaves what was sent to its sender."""
+"""The table of limits: each has its status and its code, and the sender keeps the input."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ from tests.security.world import World
 
 @pytest.fixture
 def program(alice: User, demo_model: object) -> Program:
-    """Alice's program."""
+    """Alice's API client."""
     return program_of(alice)
 
 
@@ -42,7 +42,7 @@ def code_of(answer: Any) -> tuple[int, str]:
 
 
 def test_every_default_is_the_table_s() -> None:
-    """A limit that is moved by accident would refuse people, or let too much in."""
+    """Changing a limit by accident would refuse users, or allow too much."""
     kibi = 1024
     defaults = {
         "DATA_UPLOAD_MAX_MEMORY_SIZE": 2.5 * kibi * kibi,
@@ -146,7 +146,7 @@ def test_S28_a_person_has_so_many_replies_at_once(
         assert page.post("/chats/new", {"text": "x", "key": f"{number}"}).status_code == 302
     answer = page.post("/chats/new", {"text": "keep this text", "key": "2"})
     assert answer.status_code == 429
-    assert "2 replies of yours are already running" in answer.content.decode()
+    assert "2 of your replies are already running" in answer.content.decode()
     assert "keep this text" in answer.content.decode()
     assert Chat.objects.count() == 2
 
@@ -159,13 +159,13 @@ def test_S28_each_key_has_so_many_replies_at_once(
     answers = [program.post("chats", {"text": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [202, 202]
     assert code_of(answers[2]) == (429, "too_many_runs")
-    assert "this key" in answers[2].json()["error"]["message"]
+    assert "this API key" in answers[2].json()["error"]["message"]
     assert int(answers[2]["Retry-After"]) > 0
-    # Another key and the person themselves have their own.
+    # Another key and the person's session have separate limits.
     assert program_of(alice).post("chats", {"text": "x"}).status_code == 202
     assert page.post("/chats/new", {"text": "x"}).status_code == 302
     assert page.post("/chats/new", {"text": "x"}).status_code == 429
-    # What waits in the same chat waits for its turn, and does not count twice.
+    # Messages that wait in the same chat do not count twice.
     own = f"chats/{answers[0].json()['id']}"
     assert program.post(f"{own}/messages", {"text": "x"}).status_code == 202
     Turn.objects.update(status="failed", error_code="internal_error")
@@ -218,7 +218,7 @@ def test_S28_requests_have_a_rate_that_each_answer_tells(
 
 
 class SilentBus:
-    """Nothing is ever said."""
+    """A bus without events."""
 
     @asynccontextmanager
     async def follow(self, *keys: str) -> AsyncIterator["SilentBus"]:
@@ -229,13 +229,13 @@ class SilentBus:
     frames = ()
 
     async def next(self, *, seconds: float) -> None:
-        """Silence."""
+        """Wait without an event."""
         await asyncio.sleep(0.001)
 
 
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> connection.Streams:
-    """The streams of a process, with a bus that is silent."""
+    """The streams of a process, with a silent bus."""
     streams = connection.Streams()
     monkeypatch.setattr(streams, "hub", SilentBus)
     monkeypatch.setattr(connection, "STREAMS", streams)
@@ -244,7 +244,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> connection.Streams:
 
 
 def stream_of(browser: Client, world: World) -> Any:
-    """The page's own event stream."""
+    """The page's event stream."""
     return browser.get("/stream", {"turn": world.ids["turn_id"]})
 
 
@@ -276,7 +276,7 @@ def test_S18_streams_that_open_at_once_are_counted_when_they_begin(
     page: Client, world: World, streams: connection.Streams, settings: Settings
 ) -> None:
     settings.STREAMS_PER_USER, settings.STREAM_SECONDS = 1, 0.05
-    # Both were let in before either began.
+    # Both were admitted before either began.
     first, second = stream_of(page, world), stream_of(page, world)
 
     async def follow() -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Something of everything that Alice owns, each text with a word that nobody else may ever read."""
+"""An object of every kind that Alice owns; its texts have words that other users must not see."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ CANARY = "canary-4b1d"
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What people and servers may write, by place; a test puts what it likes there."""
+    """Texts by users and servers, by field; a test may replace them."""
 
     title: str = f"{CANARY}-title"
     message: str = f"{CANARY}-message"
@@ -54,7 +54,7 @@ class Texts:
     tool: str = f"{CANARY}-tool"
     key: str = f"{CANARY}-key"
     folder: str = f"{CANARY}-folder"
-    # What administrators may read: written by them, or by us.
+    # Texts that administrators may read: written by them, or by the product.
     model: str = "a model"
     provider: str = "a provider"
     policy: str = "a policy"
@@ -66,7 +66,7 @@ class Texts:
 
 @dataclass(slots=True)
 class World:
-    """The rows, and what addresses call them."""
+    """The rows, by the names that URLs use."""
 
     texts: Texts
     chat: Chat
@@ -75,7 +75,7 @@ class World:
 
 
 def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
-    """Alice's chat with a summary, a failed turn and a running one; and what administrators see."""
+    """Create Alice's chat with a summary, a failed and a running turn, and administrators' rows."""
     texts = texts or Texts()
     account = ProviderAccount.objects.create(slug="acme", name=texts.provider, kind="demo")
     model = ModelSpec.objects.create(
@@ -188,7 +188,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
 
 
 def make_turn(chat: Chat, n: int, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Turn:
-    """A message of Alice's and its turn, running with some text."""
+    """Create a message of Alice's and its turn, running with some text."""
     branch = open_branch(chat)
     message = Message.objects.create(
         branch=branch,
@@ -214,7 +214,7 @@ def make_turn(chat: Chat, n: int, *, now: datetime, texts: Texts, policy: Effect
 
 
 def finish(turn: Turn, *, texts: Texts, now: datetime) -> None:
-    """A step with a tool's result as the reply, and then the provider failed."""
+    """Store a step with a tool's result as the reply, then let the provider fail."""
     turn.reply = Message.objects.create(
         branch=turn.branch,
         seq=2,
@@ -239,7 +239,7 @@ def finish(turn: Turn, *, texts: Texts, now: datetime) -> None:
 
 
 def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Compaction:
-    """The first message, folded; and one attempt that was not good enough."""
+    """Create a summary of the first message, and one attempt that failed its check."""
     text = f"## Facts\n\n- {texts.summary} [1]\n"
     common: dict[str, Any] = {
         "branch": chat.active_branch,
@@ -264,7 +264,7 @@ def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePo
 
 
 def image_of(turn: Turn, *, texts: Texts) -> MessageImage:
-    """An image of a turn's question; its bytes are words, so that a test finds them."""
+    """An image of a turn's question; its bytes are words, so that a test can find them."""
     return MessageImage.objects.create(
         message=Message.objects.get(triggered=turn),
         sha256="a" * 64,
@@ -274,7 +274,7 @@ def image_of(turn: Turn, *, texts: Texts) -> MessageImage:
 
 
 def make_receipt(turn: Turn, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Receipt:
-    """What the failed call was sent."""
+    """The content that the failed call was sent."""
     digest = uuid.uuid4().hex * 2
     PromptText.objects.create(digest=digest, origin="system", text=texts.prompt)
     return Receipt.objects.create(

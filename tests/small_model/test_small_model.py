@@ -1,4 +1,4 @@
-"""The small model that `make run MODEL=small` starts: a real server beside the product."""
+"""The product with the real small model that `make run MODEL=small` starts."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.faults.programs import until
 from tests.small_model.beside import Beside, words
 
 WINDOW = 8192
-# So small that a chat is folded twice within a minute; the model itself writes the summaries.
+# So small that a chat is compacted twice within a minute. The model writes the summaries.
 TIGHT = {
     "strategy": "dynamic_summary",
     "turn_threshold": None,
@@ -34,7 +34,7 @@ def test_setup_offers_it_with_one_button_and_says_how_small_it_is(beside: Beside
     assert "often wrong" in offer
     assert "340 MB" in offer
 
-    assert "Small model answered in" in beside.connected
+    assert "notice notice--ok" in beside.connected
     assert "135 million parameters" not in beside.connected
 
 
@@ -77,7 +77,7 @@ def test_a_stop_frees_its_slot(beside: Beside, chat: str) -> None:
     turn = answer.json()["turn"]["id"]
     events = beside.events(chat, turn)
     next(event for event in events if words(event))
-    # What a test before this one asked for may still be written.
+    # The reply of an earlier test may still be running.
     until(lambda: beside.writing() == 1, seconds=20, what="one reply in the making")
 
     beside.api.post(f"/chats/{chat}/turns/{turn}/stop").raise_for_status()
@@ -177,7 +177,7 @@ def test_pages_and_files_are_served_without_a_warning(beside: Beside) -> None:
 
 
 def test_it_ends_with_the_launcher(beside: Beside) -> None:
-    """The launcher of another installation is killed, so nobody ends its children."""
+    """The launcher is killed, so it cannot end its child processes."""
     other = Beside()
     pid = other.process()
     assert other.port != beside.port
@@ -187,7 +187,7 @@ def test_it_ends_with_the_launcher(beside: Beside) -> None:
 
 
 def undisturbed(beside: Beside, chat: str) -> list[dict[str, int]]:
-    """What replies took after a compaction, but for the first prompt after each."""
+    """The first-token times after a compaction, without the first prompt after each compaction."""
     times = published(beside, chat)
     calls = beside.receipts(chat)
     begun = [sum(time < call["created_at"] for time in times) for call in calls]
@@ -199,13 +199,13 @@ def undisturbed(beside: Beside, chat: str) -> list[dict[str, int]]:
 
 
 def published(beside: Beside, chat: str) -> list[str]:
-    """When compactions of a chat took effect."""
+    """The times at which the compactions of a chat were published."""
     rows = beside.compactions(chat)
     return sorted(row["published_at"] for row in rows if row["published_at"])
 
 
 def listening_on(port: int) -> set[str]:
-    """The addresses on which somebody listens on a port, as the kernel writes them."""
+    """The addresses that have a listener on a port, in the kernel's notation."""
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""Commits that do not wait for the disk, and all others, which do."""
+"""Commits that do not wait for the disk, and commits that do."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ DOES_NOT = {"sqlite": 1, "postgresql": "off"}
 
 @pytest.fixture(autouse=True)
 def fast(settings: Any) -> None:
-    """With it switched off every commit waits."""
+    """Without this setting every commit waits for the disk."""
     settings.SPEED = True
 
 

@@ -1,4 +1,4 @@
-"""Work on a stack of its own: as deep from everywhere, and otherwise as if called at once."""
+"""Running a function on a separate stack gives the same result as a direct call."""
 
 import inspect
 from contextvars import ContextVar
@@ -12,7 +12,7 @@ SAID: ContextVar[str] = ContextVar("SAID")
 
 
 def deep(levels: int) -> int:
-    """The depth of a call that is made so many levels further down."""
+    """The depth of a call nested this many levels deeper."""
     return deep(levels - 1) if levels else on_empty_stack(lambda: len(inspect.stack()))
 
 

@@ -1,4 +1,4 @@
-"""Statements that are built once: they do what Django's own do, whatever the values."""
+"""Compiled statements give the same results as Django's, for all values."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ CHAT = uuid.UUID(int=7)
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["compiled", "plain"])
 def speed(request: pytest.FixtureRequest, settings: Any) -> bool:
-    """Run every test of this file with compiled statements and with Django's own."""
+    """Run every test of this file with compiled statements and with Django's."""
     settings.SPEED = request.param
     return settings.SPEED is True
 

@@ -1,1 +1,1 @@
-"""The actions of people on summaries: ask for one, correct, approve, undo."""
+"""People's actions on summaries: request, correct, approve, undo."""

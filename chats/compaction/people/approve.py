@@ -1,9 +1,10 @@
-"""Approval: under some policies a summary waits until a person has read it."""
+"""Approval: under some policies, a person approves each summary before it takes effect."""
 
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import close, record
 from chats.compaction.people import rights
@@ -17,19 +18,19 @@ REASON_LENGTH = 400
 
 
 class NotWaiting(Refusal):
-    """The summary was approved, rejected or overtaken already."""
+    """The summary is already approved, rejected or outdated."""
 
     code = "not_waiting"
     status = 409
-    sentence = "This summary no longer waits for approval. Look at the chat again."
+    sentence = gettext_noop("This summary no longer waits for approval. Look at the chat again.")
 
 
 class ReasonTooLong(Refusal):
-    """The reason is over its limit; reasons are never cut."""
+    """The reason exceeds its limit. Reasons are never truncated."""
 
     code = "reason_too_long"
     status = 422
-    sentence = "The reason has {length} characters; {limit} are allowed."
+    sentence = gettext_noop("The reason has {length} characters. The limit is {limit}.")
     param = "reason"
 
 
@@ -38,13 +39,15 @@ class Overtaken(Refusal):
 
     code = "draft_overtaken"
     status = 409
-    sentence = "The chat has changed since this summary was written. A new one will follow."
+    sentence = gettext_noop(
+        "The chat has changed since this summary was written. A new one will follow."
+    )
 
 
 def approve(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
-    """Put a waiting summary in force.
+    """Publish a summary that waits for approval.
 
-    Raises `NotWaiting`, `NotAllowedByPolicy`, and `Overtaken`, which is stored as the row's end.
+    Raises `NotWaiting`, `NotAllowedByPolicy`, and `Overtaken`, which also ends the row.
     """
     with transaction.atomic():
         branch, row = waiting(user=user, compaction=compaction)
@@ -63,7 +66,7 @@ def approve(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) ->
 def reject(
     *, user: AbstractBaseUser, compaction: Compaction, reason: str, now: datetime
 ) -> Compaction:
-    """Refuse a waiting summary; the reason stays with the row.
+    """Reject a summary that waits for approval; the row stores the reason.
 
     Raises `NotWaiting`, `NotAllowedByPolicy`, `ReasonTooLong` and `InvalidCharacter`.
     """

@@ -1,7 +1,7 @@
-"""A person's requests for compaction: now, again from the originals, or not at all.
+"""People's requests for compaction: compact now, regenerate from the originals, or cancel.
 
-A request is written at the branch and taken up by a worker, which alone counts and summarises: a
-lost task loses nothing, and two requests for the same are one.
+A request is stored at the branch. Only a worker counts and summarises, so a lost task loses
+nothing, and two identical requests count as one.
 """
 
 from datetime import datetime
@@ -9,6 +9,7 @@ from datetime import datetime
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Max
+from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import active_branch, close, summary_of
 from chats.compaction.people import rights
@@ -29,53 +30,57 @@ class NoSummaries(Refusal):
 
     code = "no_summaries"
     status = 409
-    sentence = "The policy {policy} writes no summaries, so there is nothing to compact here."
+    sentence = gettext_noop(
+        "The policy {policy} does not use summaries, so this chat cannot be compacted."
+    )
 
 
 class FocusTooLong(Refusal):
-    """The words about what matters are over their limit; they are never cut."""
+    """The focus exceeds its limit. It is never truncated."""
 
     code = "focus_too_long"
     status = 422
-    sentence = "The focus has {length} characters; {limit} are allowed. Shorten it by {over}."
+    sentence = gettext_noop(
+        "The focus has {length} characters. The limit is {limit}. Shorten it by {over}."
+    )
     param = "focus"
 
 
 class NotInForce(Refusal):
-    """Another summary, or none, is in force now."""
+    """This summary is not the active one."""
 
     code = "not_in_force"
     status = 409
-    sentence = "This summary is not in force any more. Look at the chat again."
+    sentence = gettext_noop("This summary is no longer active. Reload the chat.")
 
 
 class UnknownSummariser(Refusal):
-    """There is no such model, it is switched off, or the policy does not allow it."""
+    """The model does not exist, is disabled, or is not allowed by the policy."""
 
     code = "unknown_summariser"
     status = 422
-    sentence = "The model “{model}” cannot write summaries here. Choose another one."
+    sentence = gettext_noop("The model “{model}” cannot write summaries here. Choose another one.")
     param = "model"
 
 
 class NotBeingWritten(Refusal):
-    """The attempt ended already."""
+    """The attempt has already ended."""
 
     code = "not_being_written"
     status = 409
-    sentence = "This summary is not being written any more."
+    sentence = gettext_noop("This summary is no longer being written.")
 
 
 @transaction.atomic
 def compact_now(
     *, user: AbstractBaseUser, chat: Chat, now: datetime, focus: str = "", model: str | None = None
 ) -> Branch:
-    """Ask for a compaction of the chat's active branch, whatever the marks say.
+    """Request a compaction of the chat's active branch, regardless of the marks.
 
-    `focus`: what is to be kept above all. `model`: the slug of another summariser, "" for the
-    extractive one. The outcome stands at the branch's last turn and in the ledger. Raises
-    `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and what
-    `model_choice.choose` raises.
+    `focus`: what to keep above all. `model`: the slug of another summariser, "" for the extractive
+    one. The outcome is stored at the branch's last turn and in the ledger. Raises `NoSummaries`,
+    `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the errors of
+    `model_choice.choose`.
     """
     chat = locked_chat(chat.pk)
     branch = active_branch(chat)
@@ -93,10 +98,10 @@ def rerun(
     focus: str = "",
     model: str | None = None,
 ) -> Branch:
-    """Ask for the summary in force to be written again from its originals.
+    """Request that the active summary is written again from its originals.
 
-    The new one takes its place; the old one stays readable. Raises `NotInForce`,
-    `NotAllowedByPolicy`, and what `compact_now` raises.
+    The new one replaces it; the old one stays readable. Raises `NotInForce`, `NotAllowedByPolicy`,
+    and the errors of `compact_now`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     choice = rights.check(user=user, chat=branch.chat, deed="edit")
@@ -108,7 +113,7 @@ def rerun(
 
 
 def check_wish(choice: model_choice.ChosenModel, *, focus: str, model: str | None) -> None:
-    """Check a person's wishes about a summary.
+    """Validate the options of a summary request.
 
     Raises `NoSummaries`, `FocusTooLong`, `InvalidCharacter` or `UnknownSummariser`.
     """
@@ -136,7 +141,7 @@ def ask(
     model: str | None,
     compaction: str = "",
 ) -> None:
-    """Write the request at its branch; the newest one counts."""
+    """Store the request at its branch; it replaces an earlier one."""
     by = f"user:{user.pk}"
     branch.asked = {
         "by": by,
@@ -159,7 +164,7 @@ def ask(
 
 @transaction.atomic
 def cancel(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
-    """Stop a summary that is being written: nothing changes but the record of the attempt.
+    """Cancel a summary in progress: only the attempt's row changes.
 
     Raises `NotBeingWritten` and `NotFound`.
     """

@@ -1,4 +1,4 @@
-"""Corrects a summary by hand, and compares any two."""
+"""Correct a summary by hand, and compare any two."""
 
 import uuid
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from chats.compaction import coverage
 from chats.compaction.coverage import (
@@ -22,29 +23,31 @@ from chats.compaction.sections import sections_of
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
 from chats.models import Compaction
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.record.locking import locked_chat
 from chats.record.messages import UNSTORABLE, InvalidCharacter
-from contextpolicy.engine.tokens import ApproximateCounter
 
 BY_HAND = "by-hand"
 
 
 class SummaryEmpty(Refusal):
-    """The text is empty, or only white space."""
+    """The text is empty or only white space."""
 
     code = "summary_empty"
     status = 422
-    sentence = "The summary is empty. Undo it instead, to send the messages themselves again."
+    sentence = gettext_noop(
+        "The summary is empty. To send the original messages again, undo the summary."
+    )
     param = "text"
 
 
 class SummaryTooLong(Refusal):
-    """The text is longer than the policy lets a summary be. It is refused, never cut."""
+    """The text is longer than the policy allows. It is never truncated."""
 
     code = "summary_too_long"
     status = 422
-    sentence = (
+    sentence = gettext_noop(
         "This summary has about {tokens:,} tokens; the policy allows {limit:,}. Shorten it by"
         " about {over:,}."
     )
@@ -55,10 +58,10 @@ class SummaryTooLong(Refusal):
 def revise(
     *, user: AbstractBaseUser, compaction: Compaction, text: str, now: datetime
 ) -> Compaction:
-    """Let a person's text stand for the same messages from the next prompt on.
+    """Replace the active summary by a person's text from the next prompt on.
 
-    It becomes a row of its own: the version it corrects stays as it was. The same text again
-    changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
+    The text gets a new row; the corrected version does not change. Saving the same text changes
+    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
     `InvalidCharacter`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
@@ -115,7 +118,7 @@ def revise(
 
 
 def check_summary(text: str, *, limit: int) -> int:
-    """Count the tokens (≈) of a summary that a person wrote.
+    """Return the number of tokens of a person's summary.
 
     Raises `SummaryEmpty`, `SummaryTooLong` or `InvalidCharacter`.
     """
@@ -123,7 +126,7 @@ def check_summary(text: str, *, limit: int) -> int:
         raise InvalidCharacter(position=found.start())
     if not text:
         raise SummaryEmpty
-    tokens = ApproximateCounter().count(text)
+    tokens = O200kCounter().count(text)
     if tokens > limit:
         raise SummaryTooLong(tokens=tokens, limit=limit, over=tokens - limit)
     return tokens

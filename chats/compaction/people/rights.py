@@ -1,9 +1,11 @@
-"""Rights of people to change the summaries of a chat, as the chat's policy says."""
+"""Permissions to change the summaries of a chat, as set by its policy."""
 
 from collections.abc import Mapping
 from typing import Literal
 
 from django.contrib.auth.models import AbstractBaseUser, User
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Chat
@@ -13,36 +15,38 @@ from contextpolicy.engine.policy_fields import Right
 
 EDITS_POLICIES = "contextpolicy.change_contextpolicy"
 Deed = Literal["undo", "edit", "approve"]
-WORDS: Mapping[Deed, str] = {
-    "undo": "undo or redo a compaction",
-    "edit": "change a summary",
-    "approve": "approve a summary",
+WORDS: Mapping[Deed, Promise] = {
+    "undo": gettext_lazy("undo or redo a compaction"),
+    "edit": gettext_lazy("change a summary"),
+    "approve": gettext_lazy("approve a summary"),
 }
 
 
 class NotAllowedByPolicy(Refusal):
-    """The policy leaves this to somebody else, or to nobody."""
+    """The policy does not allow this person to do this."""
 
     code = "not_allowed_by_policy"
     status = 403
-    sentence = "The policy {policy} does not let you {deed} here. Ask whoever looks after it."
+    sentence = gettext_noop(
+        "The policy {policy} does not allow you to {deed}. Ask your administrator."
+    )
 
 
 class ArchiveClosed(Refusal):
-    """The policy keeps the originals out of every search."""
+    """The policy excludes the originals from search."""
 
     code = "archive_closed"
     status = 403
-    sentence = (
+    sentence = gettext_noop(
         "The policy {policy} keeps the archive closed: the originals are not searched and not "
         "opened from the chat. They stay stored, and the page of each compaction shows them."
     )
 
 
 def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> model_choice.ChosenModel:
-    """Return the chat's policy and model, if this person may do that to its summaries.
+    """Return the chat's policy and model, if this person may do this with its summaries.
 
-    Raises `NotAllowedByPolicy` and what `model_choice.choose` raises.
+    Raises `NotAllowedByPolicy` and the errors of `model_choice.choose`.
     """
     choice = model_choice.choose(chat=chat)
     if found := refusal(user=user, chat=chat, choice=choice, deed=deed):
@@ -51,12 +55,12 @@ def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> model_choice.Cho
 
 
 def closed_archive(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
-    """Return the refusal of a search in the originals; None: the archive is open."""
+    """Return the error of a search in the originals; None if the archive is open."""
     return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
 
 def archive_lock(chat: Chat) -> Refusal | None:
-    """Return why a chat's originals are not searched; a policy that cannot be used closes none."""
+    """Return the error of a search in a chat's originals. An unusable policy does not close it."""
     try:
         return closed_archive(model_choice.choose(chat=chat))
     except Refusal:
@@ -66,7 +70,7 @@ def archive_lock(chat: Chat) -> Refusal | None:
 def refusal(
     *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, deed: Deed
 ) -> NotAllowedByPolicy | None:
-    """Return the refusal that a try would get; None: this person may."""
+    """Return the error that an attempt would raise; None if this person may."""
     right = right_to(deed, values=choice.values)
     by_owner = right == "owner" and chat.owner_id == user.pk
     by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)
@@ -76,9 +80,9 @@ def refusal(
 
 
 def right_to(deed: Deed, *, values: PolicyValues) -> Right:
-    """Return to whom the policy leaves the deed.
+    """Return who may do this under the policy.
 
-    When it no longer asks for approval, the owner decides about summaries that still wait.
+    If the policy no longer requires approval, the owner decides about summaries that still wait.
     """
     if deed == "undo":
         return values.undo_right

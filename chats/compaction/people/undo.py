@@ -1,10 +1,11 @@
-"""Undoes a compaction and redoes it: what was in force before is in force again, byte for byte."""
+"""Undo and redo a compaction: the previous context is restored byte for byte."""
 
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Sum
+from django.utils.translation import gettext_noop
 
 from chats.compaction import coverage, pauses
 from chats.compaction.coverage import (
@@ -20,39 +21,41 @@ from chats.compaction.plan import fixed_tokens
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
 from chats.prompt import composition, model_choice
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.record.locking import locked_chat
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.entries import sendable_tokens
-from contextpolicy.engine.tokens import ApproximateCounter
 
 
 class UndoDoesNotFit(Refusal):
-    """Without the summary the prompt would be over its limit."""
+    """Without the summary, the prompt would exceed its limit."""
 
     code = "undo_does_not_fit"
     status = 409
-    sentence = (
+    sentence = gettext_noop(
         "Without this summary the prompt would take about {tokens:,} tokens; {limit:,} are"
         " allowed. Keep the summary, or choose a policy or a model with more room."
     )
 
 
 class NothingToRedo(Refusal):
-    """The chat changed so that the summary does not fit any more."""
+    """The chat changed, so the summary no longer fits."""
 
     code = "nothing_to_redo"
     status = 409
-    sentence = "This summary no longer fits what is in force. Compact again instead."
+    sentence = gettext_noop(
+        "This summary no longer fits the active compaction. Compact again instead."
+    )
 
 
 @transaction.atomic
 def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
-    """Take the summary in force out of use and bring back what it displaced.
+    """Deactivate the active summary and restore the compaction that it replaced.
 
     Automatic compaction pauses on the branch (see `pauses.may_go_on`). Undoing it again changes
-    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and what
-    `model_choice.choose` raises.
+    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and the errors of
+    `model_choice.choose`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
@@ -66,7 +69,7 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     by = f"user:{user.pk}"
     overtake_making(branch, reason="undone", now=now, actor=by)
     coverage.swap(branch, to=restored)
-    # On another branch it may still be in force.
+    # It may still be active on another branch.
     Compaction.objects.filter(pk=row.pk).exclude(status=Compaction.Status.PUBLISHED).update(
         status=Compaction.Status.UNDONE
     )
@@ -78,9 +81,9 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
 
 
 def restorable(row: Compaction, *, branch: Branch) -> Compaction | None:
-    """Return the newest compaction under the summary that still holds true.
+    """Return the newest still valid compaction below the summary.
 
-    That is the one it displaced, or the one that this displaced, and so on.
+    This is the one it replaced, or the one that this one replaced, and so on.
     """
     found = row.displaced
     while found is not None:
@@ -92,17 +95,17 @@ def restorable(row: Compaction, *, branch: Branch) -> Compaction | None:
 
 
 def check_room(branch: Branch, *, restored: Compaction | None) -> None:
-    """Raise `UndoDoesNotFit` when the prompt with what is restored would be over its limit.
+    """Raise `UndoDoesNotFit` if the restored prompt would exceed its limit.
 
-    It is an estimate from stored counts, as they are sent; the next question is not part of it.
+    Adds up the stored token counts as sent; the next question is not included.
     """
     choice = model_choice.choose(chat=branch.chat)
-    estimate = ApproximateCounter()
+    counter = O200kCounter()
     limit = in_our_count(
         prompt_limit(choice.values, model_window=choice.model.window),
         calibration=composition.calibration_of(branch, model=choice.model),
     )
-    summary, window_to = composition.in_force(restored, counter=estimate)
+    summary, window_to = composition.in_force(restored, counter=counter)
     fixed = fixed_tokens(branch) + (summary.tokens if summary else 0)
     after, before = max(summary.to_seq if summary else 0, window_to), branch.last_seq + 1
     loaded = history.load(
@@ -110,7 +113,7 @@ def check_room(branch: Branch, *, restored: Compaction | None) -> None:
         after=after,
         before=before,
         values=choice.values,
-        counter=estimate,
+        counter=counter,
         tokens=max(limit - fixed, 1),
         most=None,
     )
@@ -128,9 +131,9 @@ def check_room(branch: Branch, *, restored: Compaction | None) -> None:
 
 @transaction.atomic
 def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
-    """Put an undone summary in force again, if what it was put on is in force now.
+    """Activate an undone summary again, if the compaction below it is active now.
 
-    It takes the undo back with its pause. Redoing what is in force already changes nothing. Raises
+    This also ends the pause of the undo. Redoing an active summary changes nothing. Raises
     `NothingToRedo` and `NotAllowedByPolicy`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
@@ -144,7 +147,7 @@ def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
         raise NothingToRedo
     by = f"user:{user.pk}"
     overtake_making(branch, reason="redone", now=now, actor=by)
-    # The next undo brings back what is in force now, with the window that moved since, if one did.
+    # The next undo restores the compaction that is active now, including a window moved since.
     Compaction.objects.filter(pk=row.pk).update(
         status=Compaction.Status.PUBLISHED, displaced=active
     )
@@ -156,9 +159,9 @@ def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
 
 
 def window_over(row: Compaction, *, branch: Branch) -> Compaction | None:
-    """Return the window that stood over a summary when the summary was last in force, if one did.
+    """Return the window over a summary when it was last active, if there was one.
 
-    A summary leaves its place to another one with its window, so the newest is the one that stood.
+    Another summary replaces it together with its window, so the newest window is the right one.
     """
     windows = Compaction.objects.filter(base=row, kind=Compaction.Kind.WINDOW)
     newest_first = windows.order_by("-created_at", "-to_seq")
@@ -166,14 +169,14 @@ def window_over(row: Compaction, *, branch: Branch) -> Compaction | None:
 
 
 def can_be_redone(row: Compaction, *, branch: Branch) -> bool:
-    """Tell whether an undone summary still fits on what is in force on the branch."""
+    """Return True if an undone summary still fits the active compaction of the branch."""
     is_next = summary_of(branch.active_compaction) == summary_of(restorable(row, branch=branch))
     was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
     return is_next and was_used and coverage.is_true(row, branch)
 
 
 def tell(event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime) -> None:
-    """Record an undo or a redo in the ledger, with what it does to the prompt's prefix."""
+    """Record an undo or redo in the ledger, with its effect on the prompt's prefix."""
     forget_request(branch)
     record(
         event,

@@ -1,17 +1,19 @@
-"""The status of the last compaction that a person asked for.
+"""The status of the last compaction that a person requested.
 
-It stands at the branch until the next message, after which it is no longer of interest.
+It is stored at the branch until the next message.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from django.utils.translation import gettext
+
 from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Branch, Compaction
 
 State = Literal["asked", "begun", "waits", "done", "nothing", "failed"]
-# A request that no worker began for so long is shown as late.
+# A request that no worker has begun after this time is shown as late.
 LATE = timedelta(seconds=30)
 STATES: dict[str, State] = {
     Compaction.Status.PREPARING: "begun",
@@ -26,11 +28,11 @@ STATES: dict[str, State] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestStatus:
-    """The status of a request. `row` is the attempt it led to, `reason` the code of why not.
+    """The status of a request. `row` is its attempt, `reason` the code if there is none.
 
-    `asked`: no worker has begun; `is_late`: for longer than it takes. `begun`: a summary is being
-    written. `waits`: it is ready, for approval or for its mark. `done`: it took effect. `nothing`:
-    there was nothing to fold. `failed`: the last attempt brought no summary, and what is sent did
+    `asked`: no worker has begun; `is_late`: for longer than usual. `begun`: a summary is being
+    written. `waits`: it is ready, and waits for approval or its mark. `done`: it took effect.
+    `nothing`: there was nothing to summarise. `failed`: the last attempt failed, and prompts did
     not change.
     """
 
@@ -41,8 +43,8 @@ class RequestStatus:
 
     @property
     def sentence(self) -> str:
-        """The sentence that says why there was nothing to fold."""
-        return SENTENCES.get(self.reason, self.reason)
+        """The sentence that explains why there was nothing to summarise."""
+        return gettext(SENTENCES[self.reason]) if self.reason in SENTENCES else self.reason
 
 
 def status_on(branch: Branch, *, now: datetime) -> RequestStatus | None:
@@ -61,7 +63,7 @@ def status_on(branch: Branch, *, now: datetime) -> RequestStatus | None:
 
 
 def ended(row: Compaction | None) -> RequestStatus | None:
-    """Return the status that an attempt gives its request.
+    """Return the status of a request from its attempt.
 
     None if the summary took effect and was withdrawn later.
     """

@@ -1,7 +1,9 @@
-"""Reasons why a turn was followed by no compaction, and what rests now."""
+"""Reasons why no compaction followed a turn, and which pauses are active."""
 
 from dataclasses import dataclass
 from datetime import datetime
+
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from chats.compaction import pauses
 from chats.compaction.coverage import active_branch
@@ -11,48 +13,57 @@ from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
 from contextpolicy.engine.ladder import Breaker
 
-# The sentences of the engine's reasons at composing, and of the check after the turn.
+# Sentences for the engine's reasons during composition, and for the check after the turn. Shown
+# in the language of the reader.
 SENTENCES = {
-    "strategy": "The policy writes no summaries.",
-    "below_threshold": "The prompt was below the size from which a summary is prepared.",
-    "prepare_mark": "The prompt passed the size from which a summary is prepared.",
-    "compact_mark": "The prompt passed the size from which a summary takes effect.",
-    "turns": "The chat had more turns than its policy leaves unsummarised.",
-    "window": "A window left messages out, so a summary was due.",
-    "started": "A summary was begun.",
-    "in_the_making": "A summary was being written or ready already.",
-    "put_off": "Other summaries of this person were being written; this one comes after them.",
-    "waits_for_approval": "A summary waited for somebody to approve it.",
-    "breaker_open": "Attempts had failed one after the other; none is made for a while.",
-    "paused": "Automatic compaction was paused after an undo.",
-    "not_grown": "The prompt had hardly grown since the last compaction.",
-    "nothing_to_fold": "There was nothing that could be summarised.",
-    "keep_last": "All messages were among the newest, which stay.",
-    "no_gain": "A summary would have freed too little.",
-    "too_early": "Too little could be summarised yet; the next turn is waited for.",
-    "no_model": "No model was set up.",
-    "model_not_allowed": "The policy did not allow the chat's model.",
-    "policy_impossible": "The policies that applied here could not work.",
-    "no_call": "No model was called.",
+    "strategy": gettext_noop("The policy writes no summaries."),
+    "below_threshold": gettext_noop(
+        "The prompt was below the size from which a summary is prepared."
+    ),
+    "prepare_mark": gettext_noop("The prompt passed the size from which a summary is prepared."),
+    "compact_mark": gettext_noop("The prompt passed the size from which a summary takes effect."),
+    "turns": gettext_noop("The chat had more turns than its policy leaves unsummarised."),
+    "window": gettext_noop("A window left messages out, so a summary was due."),
+    "started": gettext_noop("A summary was started."),
+    "in_the_making": gettext_noop("A summary was being written or ready already."),
+    "put_off": gettext_noop(
+        "Other summaries of this person were being written. This one is queued."
+    ),
+    "waits_for_approval": gettext_noop("A summary was waiting for approval."),
+    "breaker_open": gettext_noop(
+        "Several attempts failed in a row, so compaction is paused for a while."
+    ),
+    "paused": gettext_noop("Automatic compaction was paused after an undo."),
+    "not_grown": gettext_noop("The prompt had hardly grown since the last compaction."),
+    "nothing_to_fold": gettext_noop("There was nothing that could be summarised."),
+    "keep_last": gettext_noop(
+        "All messages were among the newest ones, which are never summarised."
+    ),
+    "no_gain": gettext_noop("A summary would have freed too little."),
+    "too_early": gettext_noop("Too little could be summarised yet. The next turn checks again."),
+    "no_model": gettext_noop("No model was set up."),
+    "model_not_allowed": gettext_noop("The policy did not allow the chat's model."),
+    "policy_impossible": gettext_noop("The policies of this chat are invalid."),
+    "no_call": gettext_noop("No model was called."),
 }
-# The sentences of the reasons for an attempt, by its trigger.
+# Sentences for an attempt's reason, by its trigger.
 TRIGGERS = {
-    "prepare": "The prompt had become large",
-    "turns": "The chat had more turns than its policy leaves unsummarised",
-    "overflow": "The prompt was too large",
-    "window": "The prompt did not fit",
-    "manual": "Somebody asked",
-    "rerun": "Somebody asked for it again",
-    "revision": "Somebody corrected it",
-    "import": "It came with an imported chat",
+    "prepare": gettext_lazy("The prompt had become large"),
+    "turns": gettext_lazy("The chat had more turns than its policy leaves unsummarised"),
+    "overflow": gettext_lazy("The prompt was too large"),
+    "window": gettext_lazy("The prompt did not fit"),
+    "manual": gettext_lazy("Somebody asked"),
+    "rerun": gettext_lazy("A person requested it again"),
+    "revision": gettext_lazy("A person corrected it"),
+    "import": gettext_lazy("It came with an imported chat"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOutcome:
-    """The outcome of the check after a turn: whether a summary was begun, why (not), the numbers.
+    """The outcome of the check after a turn: whether a summary was begun, the reason, the numbers.
 
-    `code` is stable; `tokens` is the prompt in the provider's tokens, `mark` the mark that it had
+    `code` is stable. `tokens` is the prompt in the provider's tokens, `mark` the mark that it had
     passed (0: none).
     """
 
@@ -64,13 +75,13 @@ class CompactionOutcome:
 
 
 def why_not(turn: Turn) -> CompactionOutcome:
-    """Return what was decided about compaction after a turn; the newest decision counts."""
+    """Return the compaction decision after a turn, in the reader's language; the newest counts."""
     rows = turn.receipts.order_by("-created_at", "-attempt", "-step", "-call")
     need = rows.values_list("compaction_need", flat=True).first() or {}
     code = turn.compaction_outcome or need.get("reason", "no_call")
     return CompactionOutcome(
         code=code,
-        sentence=SENTENCES.get(code, code),
+        sentence=gettext(SENTENCES[code]) if code in SENTENCES else code,
         was_started=code == "started",
         tokens=need.get("tokens", 0),
         mark=need.get("mark", 0),
@@ -79,10 +90,10 @@ def why_not(turn: Turn) -> CompactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Rests:
-    """The pauses that keep automatic compaction of a chat from working now.
+    """The pauses that currently stop automatic compaction of a chat.
 
-    `paused_at`: since an undo, or None. `breaker`: all attempts rest after failures in a row;
-    `model_breaker`: the summarising model alone does.
+    `paused_at`: since an undo, or None. `breaker`: all attempts pause after consecutive failures.
+    `model_breaker`: only the summarising model pauses.
     """
 
     paused_at: datetime | None
@@ -91,9 +102,9 @@ class Rests:
 
 
 def rests(*, chat: Chat, now: datetime) -> Rests:
-    """Return what rests in a chat's active branch, and until when.
+    """Return the active pauses of a chat's active branch, and until when.
 
-    `pauses.resume` and `pauses.reset_breaker` end it. Raises what `model_choice.choose` raises.
+    `pauses.resume` and `pauses.reset_breaker` end them. Raises the errors of `model_choice.choose`.
     """
     choice = model_choice.choose(chat=chat)
     branch = active_branch(chat)

@@ -1,4 +1,4 @@
-"""`manage.py ledger_checkpoint`: signs a checkpoint of the audit ledger now."""
+"""`manage.py ledger_checkpoint`: signs a checkpoint of the audit log."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -12,12 +12,12 @@ from contextpolicy.reasons import says_something
 
 
 class Command(BaseCommand):
-    """Signs the next checkpoint and prints it; keep what it prints where nobody else writes."""
+    """Signs the next checkpoint and prints it. Store the output outside the server."""
 
-    help = "Sign a checkpoint of the audit ledger and print it."
+    help = "Sign a checkpoint of the audit log and print it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what is done beside signing."""
+        """Add the options for a new key and a new origin."""
         beside = parser.add_mutually_exclusive_group()
         beside.add_argument(
             "--new-key", action="store_true", help="change the signing key; both keys sign"
@@ -25,14 +25,14 @@ class Command(BaseCommand):
         beside.add_argument(
             "--open-origin",
             metavar="REASON",
-            help="go on after a restored backup: begin the next log, and say why",
+            help="start the next log after restoring a backup; the reason is recorded",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the checkpoint. Raises `CommandError`; then nothing was signed."""
         reason = (options["open_origin"] or "").strip()
         if reason and not says_something(reason):
-            raise CommandError("The reason says nothing. Write why the next origin is opened.")
+            raise CommandError("The reason is empty. Write why the next origin is opened.")
         try:
             if reason:
                 made = signing.open_origin(actor="system", now=timezone.now(), reason=reason)

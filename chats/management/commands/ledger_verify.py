@@ -1,4 +1,4 @@
-"""`manage.py ledger_verify`: verifies the audit ledger and the rows that it commits to."""
+"""`manage.py ledger_verify`: verifies the audit log and the rows that it commits to."""
 
 from argparse import ArgumentParser
 from collections import Counter
@@ -14,15 +14,15 @@ from contextpolicy.ledger import Break, verify
 from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerHead
 
 ALONE = (
-    "Nothing outside the database was compared: there is no file with a checkpoint beside the "
-    "data. Name a checkpoint that was kept with --anchor."
+    "The ledger was not compared with anything outside the database: the data folder has no "
+    "checkpoint file. Pass a stored checkpoint with --anchor."
 )
 
 
 class Command(BaseCommand):
-    """Recomputes every hash and names the first bad row of each broken chain; changes nothing."""
+    """Recomputes every hash and names the first bad row of each broken chain. Read-only."""
 
-    help = "Verify the audit ledger. Ends with an exit code other than 0 when a chain is broken."
+    help = "Verify the audit log. The exit code is not 0 if a chain is broken."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the option for one chain, by its scope."""
@@ -31,16 +31,16 @@ class Command(BaseCommand):
             "--anchor",
             metavar="FILE",
             type=Path,
-            help="a checkpoint that was kept elsewhere: the ledger has to be the one of then",
+            help="a checkpoint stored elsewhere that the ledger must match",
         )
         parser.add_argument(
             "--without-messages",
             action="store_true",
-            help="do not build prompts again to find messages that were changed: faster",
+            help="skip rebuilding prompts to detect changed messages (faster)",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Print what holds; raises CommandError where a chain breaks."""
+        """Print the result. Raises CommandError if a chain is broken."""
         scope = options["scope"]
         told = Counter[str]()
         breaks = list(verify(scope=scope, told=told))
@@ -61,34 +61,34 @@ class Command(BaseCommand):
             self.tell_if_alone(told)
 
     def tell(self, scope: str | None, *, told: Counter[str]) -> None:
-        """Print what holds. Raises CommandError for a chain that there is not."""
+        """Print what was verified. Raises CommandError for an unknown chain."""
         chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope is not None:
             chains, rows = chains.filter(pk=scope), rows.filter(scope=scope)
             if not chains:
                 raise CommandError(f"There is no chain {scope!r}: use 'instance' or 'chat:<id>'.")
-        self.stdout.write(f"{chains.count()} chains hold, {rows.count()} rows.")
+        self.stdout.write(f"Verified {chains.count()} chains, {rows.count()} rows.")
         for sentence, count in sorted(told.items()):
             self.stdout.write(f"{count} {sentence}.")
         for sentence in unnamed_marks(scope):
             self.stdout.write(sentence)
 
     def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
-        """Name each checkpoint outside the database that the ledger was compared with."""
+        """Print each checkpoint outside the database that the ledger was compared with."""
         compared = [outside.path()] if told[checks.KEPT] else []
         for path in (*compared, *([anchor] if anchor else [])):
             name = checks.name_of(path.read_text(encoding="utf-8"))
             self.stdout.write(f"Compared with {path}: {name}.")
 
     def tell_if_alone(self, told: Counter[str]) -> None:
-        """Say so where checkpoints were signed and none outside the database was compared."""
+        """Print a note if checkpoints exist but none outside the database was compared."""
         if not told[checks.KEPT] and LedgerCheckpoint.objects.exists():
             self.stdout.write(ALONE)
 
 
 def anchored(path: Path) -> list[Break]:
-    """Return why the ledger is not the one of the file. Raises `CommandError`."""
+    """Return the differences between the ledger and the file. Raises `CommandError`."""
     try:
         return list(checks.against(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        raise CommandError(f"{path} is no checkpoint that can be read.") from None
+        raise CommandError(f"{path} is not a readable checkpoint.") from None

@@ -1,4 +1,4 @@
-"""Prints a fresh one-time sign-in link."""
+"""Prints a new one-time sign-in link."""
 
 import os
 from typing import Any
@@ -15,18 +15,18 @@ FIRST_ADMIN = "admin"
 
 
 class Command(BaseCommand):
-    """`manage.py login_link [username]`; without a name the first administrator's."""
+    """`manage.py login_link [username]`. Default: the first administrator."""
 
-    help = "Print a link that signs a person in once, within an hour, without a password."
+    help = "Print a one-time link that signs a user in without a password. Valid for one hour."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add one optional name."""
         parser.add_argument(
-            "username", nargs="?", help="Default: the first administrator, made if there is none."
+            "username", nargs="?", help="Default: the first administrator, created if missing."
         )
 
     def handle(self, *_args: Any, username: str | None = None, **_options: Any) -> None:
-        """Print the link alone, so that a script can use the line."""
+        """Print only the link, so that a script can use the line."""
         now = timezone.now()
         user = (
             self.person(username)
@@ -37,19 +37,19 @@ class Command(BaseCommand):
         self.stdout.write(base_address() + reverse("login-link", args=[token]))
 
     def person(self, username: str) -> User:
-        """Return the active person with the name. Raises `CommandError`."""
+        """Return the active user with the given name. Raises `CommandError`."""
         user = User.objects.filter(username=username, is_active=True).first()
         if user is None:
-            raise CommandError(f"There is no active person called {username!r}.")
+            raise CommandError(f"There is no active user called {username!r}.")
         return user
 
 
 def base_address() -> str:
-    """Return the address under which the product is reached."""
+    """Return the base URL of the product."""
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
     try:
-        # Written by the launcher, which may have been given another port than this command.
+        # Written by the launcher, whose port may differ from this command's.
         return (settings.DATA_DIR / "address").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"

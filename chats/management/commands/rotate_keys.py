@@ -1,4 +1,4 @@
-"""Encrypts the stored keys of providers, of the ledger and of webhooks anew."""
+"""Re-encrypts the stored keys of providers, the ledger and webhooks."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from chats.webhooks import managing as webhooks
 
 
 class Command(BaseCommand):
-    """`manage.py rotate_keys`, after a new encryption key was put before the old one."""
+    """`manage.py rotate_keys`: run it after adding a new encryption key before the old one."""
 
-    help = "Encrypt every stored key with the first of ENCRYPTION_KEYS; then the others may go."
+    help = "Re-encrypt every stored key with the first of ENCRYPTION_KEYS. Then remove the others."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Encrypt the keys and say how many there were.
+        """Re-encrypt the keys and print their number.
 
         Raises `CommandError`; then nothing was changed.
         """
@@ -29,4 +29,4 @@ class Command(BaseCommand):
                 rotated += keys.encrypt_anew(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:
             raise CommandError(f"{refusal.sentence} Nothing was changed.") from None
-        self.stdout.write(f"{rotated} stored keys are encrypted with the newest key.")
+        self.stdout.write(f"Re-encrypted {rotated} stored keys with the newest key.")

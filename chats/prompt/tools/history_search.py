@@ -1,7 +1,7 @@
 """`chat_history_search`: the model searches the messages of its chat that its prompt leaves out.
 
-Read-only, within the chat that calls it: its arguments name no chat. The result is a JSON list of
-standard messages within a fixed number of tokens: the best match with its neighbours first.
+Read-only and limited to the calling chat: the arguments name no chat. Returns a JSON list of
+standard messages within a token limit: the best match first, with its neighbours.
 """
 
 import json
@@ -44,7 +44,7 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
 )
-# The same in a chat of a team: what one member said can be asked for.
+# The same for a team's chat, with a filter for one member's messages.
 SPEC_OF_TEAM = replace(
     SPEC,
     parameters={
@@ -60,24 +60,24 @@ SPEC_OF_TEAM = replace(
     },
 )
 USUAL_LIMIT = 10
-# All messages of a result together, in tokens, and one message's text, in characters.
+# Limits of a result: tokens of all messages, and characters of one message's text.
 MOST_TOKENS = 2_000
 MOST_CHARACTERS = 1_500
-# One neighbour's text, in characters.
+# Limit of one neighbour's text, in characters.
 NEIGHBOUR_CHARACTERS = 300
 NOTHING = "No earlier message of this chat matches. Try other words."
-# Follows the result while the index is behind.
+# Appended to the result while the index is incomplete.
 MISSING = "\n{missing} of the earlier messages cannot be searched yet; ask again in a minute."
 MALFORMED = "The arguments are not valid: {reason}. Send {{query: text, limit: 1 to 20}}."
 
 
 def spec_for(chat: Chat) -> ToolSpec:
-    """Return the tool as it is offered in a chat."""
+    """Return the tool as offered in a chat."""
     return SPEC if chat.team_id is None else SPEC_OF_TEAM
 
 
 def query_in(arguments: str, *, owner_id: int) -> str:
-    """Return the text of a call that is compared by meaning; empty if there is none."""
+    """Return the query of a call for the vector search. Empty if there is none."""
     try:
         query = json.loads(arguments)["query"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -95,14 +95,16 @@ def answer(
     sent: Collection[int],
     look: Look | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Search; return the text for the model, and ids and numbers for the ledger.
+    """Search.
 
-    `sent`, `look`: as for `memory.search.search_unsent`. The ledger gets no hash of the query:
-    it is part of the step's message, and the commitment to the next call covers it.
+    Return the text for the model, and ids and numbers for the ledger.
+
+    `sent` and `look` are those of `memory.search.search_unsent`. The ledger gets no hash of the
+    query: it is part of the step's message, which the commitment to the next call covers.
     """
     try:
         given = json.loads(arguments)
-        # JSON can spell half of a surrogate pair, which no text can hold.
+        # JSON can encode half of a surrogate pair, which is not valid text.
         json.dumps(given, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return MALFORMED.format(reason="they are no JSON text"), {}
@@ -126,9 +128,9 @@ def answer(
 def within(
     found: Sequence[Message], *, branch: Branch, sent: Collection[int], counter: TokenCounter
 ) -> list[dict[str, Any]]:
-    """Return matches with their neighbours, as many as the token limit holds.
+    """Return matches with their neighbours, within the token limit.
 
-    At least one match is returned; each message is returned once.
+    At least one match is returned. Each message is returned once.
     """
     matches = {row.seq or 0: row for row in found}
     near = {**neighbours(found, branch=branch, sent=sent), **matches}
@@ -155,14 +157,14 @@ def within(
 
 
 def around(seq: int) -> tuple[int, int]:
-    """Return the seqs of the neighbours of a message."""
+    """Return the `seq`s of a message's neighbours."""
     return seq - 1, seq + 1
 
 
 def neighbours(
     found: Sequence[Message], *, branch: Branch, sent: Collection[int]
 ) -> dict[int, Message]:
-    """Return the neighbours of some messages by their seq; none that a prompt contains."""
+    """Return the neighbours of some messages by `seq`, except those in the prompt."""
     own = {row.seq for row in found}
     wanted = {near for row in found for near in around(row.seq or 0)} - {*own, *sent}
     rows = on_path(branch, after=0, before=branch.last_seq + 1).filter(
@@ -172,7 +174,7 @@ def neighbours(
 
 
 def entry_of(row: Message, *, most: int) -> dict[str, Any]:
-    """Return a message as a standard message, its text cut to `most` characters."""
+    """Return a row as a standard message, its text cut to `most` characters."""
     text = "\n".join(archive.texts_of(row.parts))
     entry = {
         "id": str(row.pk),

@@ -1,7 +1,7 @@
-"""The tools a model may call: which are offered in a chat, and what a call returns.
+"""The tools a model may call: those offered in a chat, and the result of a call.
 
-A call to a tool that was not offered gets an explanation in words, and nothing runs. `use` puts
-another source in place: a replay returns the recorded results of recorded calls.
+A call to a tool that was not offered returns an explanation and runs nothing. `use` replaces the
+source: a replay returns recorded results.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,9 +21,11 @@ UNAVAILABLE = "This tool is not available in this chat."
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of a call; None when it has none, then the prompt says so.
+    """The result of a call.
 
-    `read` is what the ledger records about it: ids and numbers. Empty when nothing ran.
+    None: no result, and the prompt says so.
+
+    `read` is recorded in the ledger: ids and numbers. Empty if nothing ran.
     """
 
     content: str | None
@@ -36,7 +38,7 @@ class ToolSource(Protocol):
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
     ) -> tuple[ToolSpec, ...]:
-        """Return the tools whose definitions go to the model."""
+        """Return the tools whose definitions are sent to the model."""
         ...
 
     def answer(
@@ -51,22 +53,22 @@ class ToolSource(Protocol):
     ) -> ToolAnswer:
         """Return the result of a call.
 
-        `offered`, `sent`: the names of the tools and the seqs of the messages in its prompt. `look`
-        compares the query by meaning.
+        `offered` has the names of the tools in its prompt, `sent` the `seq`s of its messages.
+        `look` is the vector search for the query.
         """
         ...
 
 
 class OwnTools:
-    """The product's own tools: the search in a chat whose prompts leave messages out."""
+    """The built-in tools: the search in a chat whose prompts leave out messages."""
 
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
     ) -> tuple[ToolSpec, ...]:
-        """Offer the search to a model that takes tools, if the policy keeps the archive open.
+        """Offer the search if the model supports tools and the policy allows the archive.
 
-        It is offered from the first prompt on that leaves a message out, and in each later one: a
-        list of tools that changes would reset the provider's cache.
+        Offered from the first prompt that leaves out a message, and in each later one: a changed
+        tool list would invalidate the provider's cache.
         """
         leaves_out = branch.active_compaction_id is not None or branch.search_offered
         is_allowed = values.archive and model.supports_tools
@@ -82,7 +84,7 @@ class OwnTools:
         sent: Collection[int],
         look: Look | None,
     ) -> ToolAnswer:
-        """Search, or tell the model that the tool is not there."""
+        """Run the search, or return that the tool is unavailable."""
         if call.name not in offered or call.name != history_search.SPEC.name:
             return ToolAnswer(UNAVAILABLE)
         content, read = history_search.answer(
@@ -95,13 +97,13 @@ _source: ToolSource = OwnTools()
 
 
 def use(source: ToolSource) -> None:
-    """Take tools from another source, in this process."""
-    global _source  # one source per process, chosen at its start
+    """Replace the tool source for this process."""
+    global _source  # One source per process, chosen at startup.
     _source = source
 
 
 def offered(*, branch: Branch, values: PolicyValues, model: ModelSpec) -> tuple[ToolSpec, ...]:
-    """Return the tools whose definitions go to the model."""
+    """Return the tools whose definitions are sent to the model."""
     return _source.offered(branch=branch, values=values, model=model)
 
 

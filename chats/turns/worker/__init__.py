@@ -1,1 +1,1 @@
-"""The process that works on turns: its loop, its database threads, its heartbeats."""
+"""The worker process: its event loop, database threads and heartbeats."""

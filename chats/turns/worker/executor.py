@@ -1,4 +1,4 @@
-"""The threads in which a worker's database calls run, and the order of the calls."""
+"""The threads for a worker's database calls, with a priority queue."""
 
 import time
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class DeadlineExecutor:
-    """A few threads that take the call with the earliest deadline first.
+    """A few threads that run the call with the earliest deadline first.
 
-    A call that may wait stands behind those that come before its deadline, and behind no others:
-    many beginnings put an end off, but not for ever.
+    A call with patience runs after calls that arrive before its deadline. Its deadline bounds the
+    delay.
     """
 
     def __init__(self, number: int) -> None:
@@ -23,15 +23,15 @@ class DeadlineExecutor:
         )
 
     def submit(self, call: Callable[[], Any], *, patience: float = 0.0) -> "Future[Any]":
-        """Run the call in a thread; others may go before it for `patience` seconds."""
+        """Run the call in a thread. Other calls may run before it for up to `patience` seconds."""
         outcome: Future[Any] = Future()
         self.calls.put((time.monotonic() + patience, next(self.order), outcome, call))
-        # One task for each call, which need not take this very call.
+        # One task per call. Each task runs whichever call is next.
         self.executor.submit(self.take_next)
         return outcome
 
     def take_next(self) -> None:
-        """Run the call whose deadline is the earliest."""
+        """Run the call with the earliest deadline."""
         _, _, outcome, call = self.calls.get_nowait()
         if not outcome.set_running_or_notify_cancel():
             return

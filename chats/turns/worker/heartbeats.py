@@ -1,7 +1,7 @@
-"""The heartbeats of a worker, for all its turns at once: renews leases, saves texts.
+"""The heartbeats of a worker: renew leases and save partial texts of all its turns.
 
-They are one transaction for all turns: with twenty replies at the same time, twenty transactions
-would cost more than everything else that is written of a reply.
+One transaction covers all turns. With 20 parallel replies, 20 transactions would cost more than all
+other writes of a reply.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ class LeasedTurn(Protocol):
     lease: Lease
 
     def unsaved(self) -> Partial | None:
-        """Return the text so far, if it grew since it was saved; called once per checkpoint."""
+        """Return the partial text if it grew since the last save. Called once per checkpoint."""
         ...
 
     def obey(self, beat: Heartbeat) -> None:
-        """Heed the state of the row: continue, stop, or leave it alone."""
+        """React to the state of the row: continue, stop or abandon."""
         ...
 
 
 class Database(Protocol):
-    """A runner for functions of the database, off the loop."""
+    """Runs database functions outside the event loop."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Return the function's result."""
@@ -43,7 +43,7 @@ class Database(Protocol):
 
 
 def place(run: LeasedTurn) -> uuid.UUID:
-    """Return the turn's id: whoever writes to several turns locks them in this order."""
+    """Return the turn's id, the lock order of turns."""
     return run.lease.turn_id
 
 
@@ -55,7 +55,7 @@ class LeaseKeeper:
         self.runs = runs
 
     async def keep_leases(self) -> None:
-        """Renew every lease on its own timer, whether or not tokens arrive."""
+        """Renew all leases every `HEARTBEAT_EVERY` seconds, whether or not tokens arrive."""
         while True:
             await asyncio.sleep(settings.HEARTBEAT_EVERY)
             runs = sorted(self.runs.values(), key=place)
@@ -63,7 +63,7 @@ class LeaseKeeper:
                 await self.tell(runs, partial(leases.renew, leases=[run.lease for run in runs]))
 
     async def checkpoint(self) -> None:
-        """Save the texts so far, at most once a second."""
+        """Save partial texts every `CHECKPOINT_EVERY` seconds."""
         while True:
             await asyncio.sleep(settings.CHECKPOINT_EVERY)
             runs = sorted(self.runs.values(), key=place)
@@ -73,15 +73,15 @@ class LeaseKeeper:
                 await self.tell(runs, partial(leases.save, texts=[text for _, text in texts]))
 
     async def tell(self, runs: list[LeasedTurn], write: Callable[[], list[Heartbeat]]) -> None:
-        """Write, and tell each attempt the state of its turn.
+        """Run the write and pass each turn's state to its attempt.
 
-        A database that cannot be reached is tried again at the next heartbeat: giving up here would
-        leave the turns running without a lease.
+        A database error is retried at the next heartbeat. Stopping here would leave turns running
+        without a lease.
         """
         try:
             beats = await self.worker.db(write)
         except DatabaseError as error:
-            logger.warning("%d turns: no beat: %s", len(runs), type(error).__name__)
+            logger.warning("heartbeat failed for %d turns: %s", len(runs), type(error).__name__)
             return
         for run, beat in zip(runs, beats, strict=True):
             run.obey(beat)

@@ -1,7 +1,7 @@
-"""The asyncio loop of a worker process, on which all its turns run.
+"""The event loop of a worker process, which runs all its turns.
 
-The Celery task of a turn waits in its thread until the turn is over. Celery's own concurrency
-limits how many that are; further turns stay in the broker, where another worker may fetch them.
+The Celery task of a turn blocks its thread until the turn ends. Celery's concurrency limits the
+number of turns. Further turns stay in the broker, where another worker may fetch them.
 """
 
 import asyncio
@@ -44,34 +44,34 @@ from chats.turns.worker.heartbeats import LeaseKeeper
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-# SQLite takes one writer: there more threads only wait for each other.
+# SQLite has one writer: more threads would only wait for each other.
 DB_THREADS = {"sqlite": 2, "postgresql": 4}
-# Few: each may hold a connection for as long as a search takes.
+# Few, because each may hold a connection for as long as a search takes.
 SPARE_THREADS = 2
-# The seconds that a call may stand behind others. The reader of a reply that ends has its words
-# already; a reader who waits for the first words has nothing yet.
+# How long a call may wait behind others, in seconds. At the end of a reply the reader already has
+# the text; at its start the reader is still waiting.
 PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
-# The seconds that a call waits for a database that went away; the lease outlives it.
+# Seconds that a call waits for an unavailable database. The lease lasts longer.
 DB_PATIENCE = 20.0
-# The time in which a worker that ends tries to hand its turns back.
+# Time limit for releasing turns when a worker shuts down, in seconds.
 HAND_BACK_SECONDS = 3.0
 
 
 class Runtime:
-    """The loop, its helpers and the turns that run on it."""
+    """The event loop, its helpers, and the turns that run on it."""
 
     def __init__(self) -> None:
         self.name = settings.WORKER_NAME
         self.counter = O200kCounter()
-        # Loads the vocabulary once, before any lease runs: the first turns would do it at the same
-        # time, each in its thread, and hold the loop up longer than a short lease lasts.
+        # Load the vocabulary before any lease runs. Otherwise the first turns would load it
+        # concurrently and block the loop for longer than a short lease.
         self.counter.count("")
         load_what_calls_need()
         self.clock: Callable[[], datetime] = timezone.now
         self.threads = DeadlineExecutor(DB_THREADS[connection.vendor])
         self.spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="aside")
         self.runs: dict[uuid.UUID, TurnAttempt] = {}
-        # The openings of turns that are not over, also those that are still on their way.
+        # The openings of unfinished turns, including those in progress.
         self.begun: set[DatabaseCall[Opening | None]] = set()
         self.closing = False
         self.drainer: threading.Thread | None = None
@@ -81,8 +81,8 @@ class Runtime:
         self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
         self.thread.start()
         beats = LeaseKeeper(worker=self, runs=self.runs)
-        # All that is loaded by now stays: the collector would walk through it again and again, each
-        # time with every reply standing still for a tenth of a second.
+        # Exclude everything loaded so far from garbage collection. Each full collection would pause
+        # all replies for about 0.1 seconds.
         gc.collect()
         gc.freeze()
         self.tasks = [
@@ -95,15 +95,17 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, turn_id: uuid.UUID) -> None:
-        """Work on a turn; return when it is over, handed back, or another worker's.
+        """Work on a turn.
 
-        A worker that ends puts the task back instead of beginning it.
+        Returns when it has ended, was released, or belongs to another worker.
+
+        A worker that is shutting down puts the task back.
         """
         if self.closing:
             queue.publish(queue.RUN_TURN, {"turn_id": str(turn_id)})
             return
-        # Begun here already, and the loop hears of it when it is done: each way through the loop
-        # takes longer than many a statement, and takes the interpreter from the others.
+        # Start opening here and let the loop join later: each switch to the loop takes longer than
+        # many statements and blocks other turns.
         opened = DatabaseCall(self.threads, open_turn, self.opening(turn_id))
         self.begun.add(opened)
         over: Future[None] = Future()
@@ -122,7 +124,7 @@ class Runtime:
     async def work(
         self, turn_id: uuid.UUID, opened: "DatabaseCall[Opening | None]", over: "Future[None]"
     ) -> None:
-        """Work on one turn and report when it is over; nothing it raises may end the loop."""
+        """Work on one turn and report its end. Exceptions never stop the loop."""
         try:
             await run(opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs)
         except Exception:
@@ -132,25 +134,25 @@ class Runtime:
             over.set_result(None)
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function in a thread; see `DatabaseCall`."""
+        """Run a database function in a thread, see `DatabaseCall`."""
         return await DatabaseCall(self.threads, function, arguments).answer()
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function once, in threads for what replies can do without."""
+        """Run an optional database function in a separate thread, without retries."""
         call = partial(in_database, function, arguments)
         return await asyncio.wrap_future(self.spare.submit(call))
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Send a frame on the live bus."""
+        """Publish a frame on the live bus."""
         self.writer.put(turn_id, frame)
 
     def provider(self, account: Account) -> Provider:
-        """Return the adapter for a provider account."""
+        """Return the adapter of a provider account."""
         return registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
 
     async def hear_stops(self) -> None:
-        """Interrupt a turn of ours whose id appears on the stop stream."""
-        # Old stops name turns that are over; reading them again does nothing.
+        """Interrupt turns of this worker whose ids appear on the stop stream."""
+        # Old entries name turns that have ended. Reading them again has no effect.
         last = "0-0"
         while True:
             try:
@@ -165,10 +167,12 @@ class Runtime:
                     current.interrupt(STOP)
 
     def start_draining(self, seconds: float) -> threading.Thread:
-        """Begin to drain, once, in a thread of its own.
+        """Start draining in a separate thread.
 
-        Celery ends only when its tasks are over, and a summary can take minutes: turns that waited
-        for that would lose their worker instead of being handed back.
+        Idempotent.
+
+        Celery exits only after its tasks have ended, and a summary can take minutes. Turns that
+        waited for that would lose their worker instead of being released.
         """
         self.closing = True
         if self.drainer is None:
@@ -177,28 +181,28 @@ class Runtime:
         return self.drainer
 
     def drain(self, seconds: float) -> None:
-        """Give running turns some time, then hand them back."""
+        """Give running turns `seconds` to end, then release them."""
         give_up = time.monotonic() + seconds
         while self.begun and time.monotonic() < give_up:
             time.sleep(0.05)
         give_up = time.monotonic() + HAND_BACK_SECONDS
         while self.begun and time.monotonic() < give_up:
-            # Repeated, because a claim that was on its way may have become a run since.
+            # Repeated, because a claim in progress may have become a run.
             self.loop.call_soon_threadsafe(self.interrupt_all)
             time.sleep(0.05)
         self.schedule(self.close()).result(timeout=5)
-        # The loop ends before the interpreter does: a thread that is in C code then may crash the
+        # Stop the loop before the interpreter exits. A thread still in C code could crash the
         # process.
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(timeout=5)
 
     def interrupt_all(self) -> None:
-        """Tell every running turn that this process ends."""
+        """Tell all running turns that this process shuts down."""
         for current in list(self.runs.values()):
             current.interrupt(SHUTDOWN)
 
     async def close(self) -> None:
-        """Send the last frames and close connections."""
+        """Send the last frames and close all connections."""
         for task in self.tasks:
             task.cancel()
         await self.writer.close()
@@ -207,10 +211,11 @@ class Runtime:
 
 
 class DatabaseCall(Generic[Result]):
-    """A call of a database function in a thread, begun at once.
+    """A database function that starts in a thread at once.
 
-    A connection that broke is tried again for a while. That is safe after a commit of unknown fate
-    too: every write is fenced, so its repetition finds no row and raises `LeaseLost`.
+    A connection error is retried for `DB_PATIENCE` seconds. That is safe after a commit with
+    unknown outcome: all writes are fenced, so a repeated write matches no row and raises
+    `LeaseLost`.
     """
 
     def __init__(
@@ -227,7 +232,7 @@ class DatabaseCall(Generic[Result]):
         return self.threads.submit(self.call, patience=self.patience)
 
     async def answer(self) -> Result:
-        """Return or raise what the function does."""
+        """Return the function's result, or raise its exception."""
         give_up = time.monotonic() + DB_PATIENCE
         pause = 0.1
         while True:
@@ -245,11 +250,11 @@ class DatabaseCall(Generic[Result]):
 
 
 def load_what_calls_need() -> None:
-    """Import the adapters of the servers that are set up, for the same reason as the vocabulary."""
+    """Import the adapters of configured providers before any lease runs, like the vocabulary."""
     with suppress(DatabaseError):
         registry.load_adapters(set(ProviderAccount.objects.values_list("kind", flat=True)))
 
 
 def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
-    """Call the function, and leave a usable connection or none to the next one."""
+    """Call the function, then release its database connection."""
     return databases.briefly(function)(**arguments)

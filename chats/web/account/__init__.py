@@ -1,1 +1,1 @@
-"""Signing in and out, and the person's own page."""
+"""Sign-in, sign-out and the account pages."""

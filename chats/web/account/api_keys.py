@@ -1,4 +1,4 @@
-"""A person's API keys: made, shown once, revoked."""
+"""API key pages: create a key, show it once, revoke it."""
 
 import uuid
 from datetime import datetime
@@ -15,14 +15,14 @@ from chats.people import keys
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
 
-# Where a key is tried, by the first of these scopes that it has; any key may read the schema.
+# Endpoint of the sample curl command, by the first scope the key has. Any key may read the schema.
 TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def api_keys(request: PersonRequest) -> HttpResponse:
-    """List the person's keys; make another, whose secret the response shows this once."""
+    """List the user's keys, or create one; only this response shows its secret."""
     if request.method == "GET":
         return keys_page(request)
     try:
@@ -41,7 +41,7 @@ def api_keys(request: PersonRequest) -> HttpResponse:
 
 
 def days_in(request: PersonRequest) -> int:
-    """Return the chosen lifetime; 0, which is refused, for what is no number."""
+    """Return the chosen lifetime; 0, which validation refuses, if it is not a number."""
     chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
     return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
 
@@ -53,7 +53,7 @@ def keys_page(
     made: ApiKey | None = None,
     secret: str = "",
 ) -> HttpResponse:
-    """Render the keys and the form; after a refusal with what was typed."""
+    """Render the keys and the form; after a refusal with the typed values."""
     now = timezone.now()
     typed = request.POST if refusal else {}
     chosen = request.POST.getlist("scopes") if refusal else ["chats:read", "chats:write"]
@@ -75,7 +75,7 @@ def keys_page(
 
 
 def curl_line(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:
-    """Return a command that tries the key just made, or with its place left open any other."""
+    """Return a sample curl command with the new key, or a placeholder for a key."""
     scopes = made.scopes if made else [*TRIALS]
     path = next((path for scope, path in TRIALS.items() if scope in scopes), "/api/v1/schema")
     address = f"{settings.PUBLIC_URL or request.build_absolute_uri('/').rstrip('/')}{path}"
@@ -83,7 +83,7 @@ def curl_line(request: PersonRequest, *, made: ApiKey | None, secret: str) -> st
 
 
 def state_of(key: ApiKey, *, now: datetime) -> str:
-    """Say whether the key works: `living`, `revoked` or `expired`."""
+    """Return the key's state: `living`, `revoked` or `expired`."""
     if key.revoked_at:
         return "revoked"
     return "living" if key.expires_at > now else "expired"
@@ -92,7 +92,7 @@ def state_of(key: ApiKey, *, now: datetime) -> str:
 @require_POST
 @signed_in
 def api_key_revoke(request: PersonRequest, key_id: uuid.UUID) -> HttpResponse:
-    """End a key at once and for good."""
+    """Revoke a key immediately and permanently."""
     key = keys.key_for(user=request.user, key_id=key_id)
     keys.revoke_key(key=key, actor=actor(request), now=timezone.now())
     return redirect("chats:api-keys")

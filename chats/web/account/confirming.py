@@ -1,7 +1,7 @@
-"""Confirms who sits at the browser, in the midst of what they do: nothing that was typed is lost.
+"""Identity confirmation within a form, so that no typed text is lost.
 
-What asks for a recent sign-in has `_confirm.html` in its form, where it is filled in when the
-sign-in is older. A page that cannot be opened without it leads to the page here, and back.
+Forms that require a recent sign-in include `_confirm.html`, shown if the sign-in is older. A page
+that requires one redirects to the page here and back.
 """
 
 from typing import Any, cast
@@ -20,9 +20,9 @@ from chats.web.account.signin import address_of, next_of
 
 
 def confirm_here(request: HttpRequest) -> None:
-    """Take the proof that came with a form, unless the sign-in is recent.
+    """Check the confirmation in a form, unless the sign-in is recent.
 
-    Raises what `signin.confirm` raises.
+    Raises the refusals of `signin.confirm`.
     """
     if not is_fresh(request):
         signin.confirm(
@@ -36,7 +36,7 @@ def confirm_here(request: HttpRequest) -> None:
 
 
 def is_fresh(request: HttpRequest) -> bool:
-    """Tell whether the person proved who they are a short while ago."""
+    """Return True if the user confirmed their identity recently."""
     return sessions.reauthenticated_recently(session=request.session, now=timezone.now())
 
 
@@ -44,7 +44,7 @@ def is_fresh(request: HttpRequest) -> bool:
 @login_required
 @require_http_methods(["GET", "POST"])
 def confirm(request: HttpRequest) -> HttpResponse:
-    """Ask for the password, or a new sign-in link; then go on where the person was going."""
+    """Ask for the password or a new sign-in link, then redirect to the requested page."""
     refusal: Refusal | None = None
     if request.method == "POST":
         try:

@@ -1,4 +1,4 @@
-"""Chats in from files and out as files: the page of the account, and that of each chat."""
+"""Import and export pages, for the account and for a chat."""
 
 import uuid
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from chats.actions import ages
@@ -15,32 +16,47 @@ from chats.record import access
 from chats.streams.files import answer
 from chats.web.auth import PersonRequest, actor, signed_in
 
-# Imports that the page lists.
+# Number of imports listed.
 SHOWN = 10
-# The files of one chat: form, scope, what it is called, and what it is for.
+# Exports of one chat: form, scope, label, description.
 OFFERED = (
-    ("markdown", "active", "Markdown", "To read and to edit, in any editor."),
-    ("html", "active", "HTML page", "To read: opens in a browser, without a network."),
-    ("json", "all", "JSON", "For programs: everything, every branch."),
+    ("markdown", "active", "Markdown", gettext_lazy("For reading and editing in any editor.")),
+    (
+        "html",
+        "active",
+        gettext_lazy("HTML page"),
+        gettext_lazy("For reading in a browser, without a network."),
+    ),
+    ("json", "all", "JSON", gettext_lazy("For other applications: everything, every branch.")),
     (
         "bundle",
         "active",
-        "Bundle (ZIP)",
-        "To import again, with summary, originals and images.",
+        gettext_lazy("Bundle (ZIP)"),
+        gettext_lazy("For importing again, with summary, originals and images."),
     ),
     (
         "ui",
         "active",
-        "Messages as sent (JSONL)",
-        "The summary in force, and what it does not cover.",
+        gettext_lazy("Messages as sent (JSONL)"),
+        gettext_lazy("The active summary and the messages it does not cover."),
     ),
-    ("ui", "full", "All messages (JSONL)", "Every message of the branch that is shown."),
-    ("ui", "all", "All branches (JSONL)", "Every message of every branch; can be imported again."),
+    (
+        "ui",
+        "full",
+        gettext_lazy("All messages (JSONL)"),
+        gettext_lazy("Every message of the active branch."),
+    ),
+    (
+        "ui",
+        "all",
+        gettext_lazy("All branches (JSONL)"),
+        gettext_lazy("Every message of every branch. Can be imported again."),
+    ),
 )
 EVERYTHING = (
-    ("ui", "To import again (JSONL)"),
+    ("ui", gettext_lazy("JSONL, for importing again")),
     ("markdown", "Markdown"),
-    ("html", "HTML pages"),
+    ("html", gettext_lazy("HTML pages")),
     ("json", "JSON"),
 )
 
@@ -48,12 +64,12 @@ EVERYTHING = (
 @require_GET
 @signed_in
 def exchange(request: PersonRequest) -> HttpResponse:
-    """Show how chats come in and go out."""
+    """Show the import and export options."""
     return exchange_page(request)
 
 
 def exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    """Render the page, with the imports whose reports are kept."""
+    """Render the page with the recent imports."""
     rows = accepting.imports_of(request.user).order_by("-created_at", "-pk")
     context = {
         "everything": EVERYTHING,
@@ -66,9 +82,9 @@ def exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> 
 
 
 @require_GET
-@signed_in  # type: ignore[arg-type]  # what it answers is a stream
+@signed_in  # type: ignore[arg-type]  # returns a stream
 def exchange_everything(request: PersonRequest) -> HttpResponseBase:
-    """Send everything of the person as one archive. Raises `NotFound` for an unknown form."""
+    """Send everything of the user as one archive. Raises `NotFound` for an unknown form."""
     form = request.GET.get("form", "ui")
     if form not in {name for name, _ in EVERYTHING}:
         raise NotFound
@@ -77,9 +93,9 @@ def exchange_everything(request: PersonRequest) -> HttpResponseBase:
 
 
 @require_GET
-@signed_in  # type: ignore[arg-type]  # what it answers may be a stream
+@signed_in  # type: ignore[arg-type]  # may return a stream
 def chat_export(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponseBase:
-    """Show the files that a chat can become; with `form`, send it. Raises `NotFound`."""
+    """Show the exports of a chat, or send the chosen `form`. Raises `NotFound`."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     form, scope = request.GET.get("form", ""), request.GET.get("scope", "active")
     if not form:

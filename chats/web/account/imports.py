@@ -1,4 +1,4 @@
-"""A file that is made into chats: sent, followed, stopped, and what became of each chat."""
+"""Import pages: upload a file, follow, stop and delete the import, show its results."""
 
 import uuid
 from typing import IO, cast
@@ -7,6 +7,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from chats.exchange import accepting
@@ -18,7 +19,7 @@ from chats.record import imports
 from chats.web.account.exchange import exchange_page
 from chats.web.auth import PersonRequest, signed_in
 
-# Chats of a report on one page, and the longest number of one.
+# Chats per page of the results, and the maximum digits of a position.
 SHOWN = 100
 MISSED = "missed"
 DIGITS = 6
@@ -27,7 +28,7 @@ DIGITS = 6
 @require_POST
 @signed_in
 def exchange_import(request: PersonRequest) -> HttpResponse:
-    """Take the file, and lead to the page that follows its import."""
+    """Accept the file and redirect to the page of its import."""
     try:
         row = accepting.begin(sent_file(request), owner=request.user, now=timezone.now())
     except Refusal as refusal:
@@ -36,17 +37,17 @@ def exchange_import(request: PersonRequest) -> HttpResponse:
 
 
 def sent_file(request: HttpRequest) -> IO[bytes]:
-    """Return the file of the form, on the disk if it is large. Raises `ImportRefused`."""
+    """Return the uploaded file, on disk if it is large. Raises `ImportRefused`."""
     file = request.FILES.get("file")
     if not isinstance(file, UploadedFile):
-        raise ImportRefused("import_empty", "There is no file. Choose one first.")
+        raise ImportRefused("import_empty", gettext_lazy("Choose a file first."))
     return cast(IO[bytes], file.file)
 
 
 @require_GET
 @signed_in
 def import_page(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
-    """Show how far an import is, and what became of the chats of its file."""
+    """Show an import's progress and the result of each chat."""
     row = accepting.import_for(user=request.user, import_id=import_id)
     return shown(request, row)
 
@@ -54,7 +55,7 @@ def import_page(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
 def shown(
     request: PersonRequest, row: FileImport, *, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render an import: its page, or the part of it that changes."""
+    """Render an import: its page, or the changing part for htmx."""
     after = request.GET.get("after", "")
     start = int(after) if after.isascii() and after.isdecimal() and len(after) <= DIGITS else 0
     only_missed = request.GET.get("only") == MISSED
@@ -73,14 +74,14 @@ def shown(
 
 
 def words_of(outcome: ImportOutcome) -> list[str]:
-    """Return in words what of a chat could not be taken."""
+    """Return the parts of a chat that could not be imported, as sentences."""
     return sorted({loss_words(loss) for loss in outcome.losses})
 
 
 @require_POST
 @signed_in
 def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
-    """Stop an import and show its page again."""
+    """Stop an import and redirect to its page."""
     accepting.stop(user=request.user, import_id=import_id, now=timezone.now())
     return redirect("chats:import", import_id)
 
@@ -88,7 +89,7 @@ def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def import_delete(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
-    """Delete the report of an import that is over."""
+    """Delete the report of a finished import."""
     try:
         accepting.forget(user=request.user, import_id=import_id)
     except Refusal as refusal:

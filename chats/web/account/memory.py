@@ -1,4 +1,4 @@
-"""The person's memory: their instructions, what is kept of them, and where none is used."""
+"""The memory page: instructions, saved preferences, and chats without memory."""
 
 import json
 import uuid
@@ -22,17 +22,17 @@ from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
 
-# What the buttons of the switches say.
+# Values of the switch buttons.
 SWITCHES = ("on", "off", "pause", "resume", "propose", "only_told")
 
 
-# So many of the messages that a preference was taken from are named, the newest.
+# Number of newest source messages shown per preference.
 MOST_SOURCES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """One message that a preference was taken from."""
+    """A source message of a preference."""
 
     chat: Chat
     message: Message
@@ -40,7 +40,7 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class PreferenceView:
-    """One preference with the newest messages that it was taken from, and how many more are."""
+    """A preference with its newest source messages and the number of others."""
 
     row: Preference
     sources: Sequence[SourceView]
@@ -48,17 +48,17 @@ class PreferenceView:
 
     @property
     def slot(self) -> str:
-        """The name of its slot."""
+        """Label of the slot."""
         return str(Preference.Slot(self.row.slot).label)
 
     @property
     def kind(self) -> str:
-        """How it came about."""
+        """Label of the kind."""
         return str(Preference.Kind(self.row.kind).label)
 
 
 def view_of(row: Preference) -> PreferenceView:
-    """Return a listed preference as the page shows it."""
+    """Return a preference for display."""
     alive = [m for m in (item.message for item in row.evidence.all()) if is_alive(m)]
     alive.sort(key=lambda message: message.created_at, reverse=True)
     sources = [SourceView(message.branch.chat, message) for message in alive[:MOST_SOURCES]]
@@ -66,14 +66,14 @@ def view_of(row: Preference) -> PreferenceView:
 
 
 def is_alive(message: Message) -> bool:
-    """Tell whether a message's chat is not deleted."""
+    """Return True if the message's chat is not deleted."""
     return message.branch.chat.deleted_at is None
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def page(request: PersonRequest) -> HttpResponse:
-    """Show the memory, and store the instructions. A refused text comes back with its sentence."""
+    """Show the memory page, or save the instructions. A refused text is returned."""
     if request.method == "GET":
         return answer(request)
     # Browsers send line ends as CRLF.
@@ -88,7 +88,7 @@ def page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def switch(request: PersonRequest) -> HttpResponse:
-    """Turn the memory or proposals on or off, pause or go on: whatever the pressed button says."""
+    """Turn memory or suggestions on or off, pause or resume, depending on the pressed button."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
     try:
@@ -107,7 +107,7 @@ def switch(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def export(request: PersonRequest) -> HttpResponse:
-    """Give the person a file with all that is kept of them."""
+    """Send everything saved about the user as a JSON file."""
     found = json.dumps(preferences.exported(request.user.pk), ensure_ascii=False, indent=2)
     return files.short(found, name="memory.json", kind="application/json; charset=utf-8")
 
@@ -115,7 +115,7 @@ def export(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def preference_new(request: PersonRequest) -> HttpResponse:
-    """Add a preference in the person's own words; a refused one comes back with its sentence."""
+    """Add a preference. A refused one is returned with the error."""
     slot, text = request.POST.get("slot", ""), request.POST.get("text", "")
     try:
         preferences.write(owner_id=request.user.pk, slot=slot, text=text, now=timezone.now())
@@ -127,7 +127,7 @@ def preference_new(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse:
-    """Change, accept, delete or undo a preference: whatever the pressed button says.
+    """Change, accept, delete or undo a preference, depending on the pressed button.
 
     Raises `NotFound`.
     """
@@ -153,7 +153,7 @@ def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse
 
 
 def back_to(request: PersonRequest) -> str:
-    """Return the page of this server from which the form was sent; the memory's if none is said."""
+    """Return the local page that sent the form; the memory page by default."""
     back = request.POST.get("next", "")
     is_here = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/")
     return back if is_here else reverse("chats:memory")
@@ -162,7 +162,7 @@ def back_to(request: PersonRequest) -> str:
 @require_POST
 @signed_in
 def chat_memory(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Let the chat use and fill its owner's memory, or not."""
+    """Turn the owner's memory on or off in a chat."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     memory.set_memory_of_chat(chat=chat, remembers=request.POST.get("remembers") == "yes")
     return redirect("chats:chat", chat.pk)
@@ -171,7 +171,7 @@ def chat_memory(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def folder_memory(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Let the chats of a folder use and fill their owner's memory, or not."""
+    """Turn the owner's memory on or off in the chats of a folder."""
     folder = access.folder_for(user=request.user, folder_id=folder_id)
     memory.set_memory_of_folder(folder=folder, remembers=request.POST.get("remembers") == "yes")
     return redirect("chats:folder", folder.pk)
@@ -185,7 +185,7 @@ def answer(
     slot: str = "note",
     text: str = "",
 ) -> HttpResponse:
-    """Render the page; after a refusal with what was typed."""
+    """Render the page; after a refusal with the typed values."""
     settings: MemorySettings = preferences.settings_of(request.user.pk)
     rows = [view_of(row) for row in preferences.listed(request.user.pk)]
     status = Preference.Status

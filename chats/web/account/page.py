@@ -1,31 +1,116 @@
-"""The person's own page: name, password, sessions, appearance, keyboard."""
+"""The account page: name, password, sessions, appearance, keyboard."""
 
+from typing import Any, cast
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.utils import timezone, translation
+from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.ground.refusals import NotFound
-from chats.people import sessions
+from chats.models import AccountSettings
+from chats.people import sessions, zones
+from chats.web import languages
 from chats.web.account import signin
-from chats.web.auth import PersonRequest, signed_in
+from chats.web.auth import ZONE_COOKIE, PersonRequest, signed_in
 
 
 @require_GET
 @signed_in
 def settings_page(request: PersonRequest) -> HttpResponse:
-    """Show what is known about the person, their sessions, and how the pages are used."""
+    """Show the account's data, sessions and interface settings."""
     context = {
         "sessions": sessions.sessions_of(user=request.user, now=timezone.now()),
         "here": here(request),
+        "version": settings.VERSION,
     }
     return render(request, "settings.html", context)
+
+
+class AppearanceForm(forms.Form):
+    """Colours, language and time zone of the person's pages."""
+
+    appearance = forms.ChoiceField(
+        label=gettext_lazy("Colours"),
+        choices=AccountSettings.Appearance.choices,
+        widget=forms.RadioSelect,
+        help_text=gettext_lazy(
+            "System follows your device. The administration uses the same colours."
+        ),
+    )
+    language = forms.ChoiceField(
+        label=gettext_lazy("Language"),
+        required=False,
+        widget=forms.Select(attrs={"class": "input"}),
+        help_text=gettext_lazy(
+            "Language of the pages and the administration. Chats and summaries keep their own"
+            " language."
+        ),
+    )
+    time_zone = forms.ChoiceField(
+        label=gettext_lazy("Time zone"),
+        required=False,
+        widget=forms.Select(attrs={"class": "input"}),
+        help_text=gettext_lazy(
+            "Times on pages and dates in the prompts of new chats use this zone. A chat that has"
+            " sent dates keeps its zone."
+        ),
+    )
+
+    def __init__(self, *args: Any, browser: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        named = (
+            gettext("Browser’s time zone ({zone})").format(zone=browser)
+            if browser
+            else gettext("Browser’s time zone")
+        )
+        offered = [("", gettext("Browser’s language")), *settings.LANGUAGES]
+        cast(forms.ChoiceField, self.fields["language"]).choices = offered
+        names = [(name, name.replace("_", " ")) for name in zones.known_zones()]
+        zone_choices = [("", named), ("UTC", "UTC"), *names]
+        cast(forms.ChoiceField, self.fields["time_zone"]).choices = zone_choices
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def appearance_page(request: PersonRequest) -> HttpResponse:
+    """Show and change the colours, language and time zone of the person's pages."""
+    browser = request.COOKIES.get(ZONE_COOKIE, "")
+    browser = browser if browser in zones.known_zones() else ""
+    if request.method == "POST":
+        form = AppearanceForm(request.POST, browser=browser)
+        if form.is_valid():
+            zones.save_account(
+                user=request.user,
+                session=request.session,
+                appearance=form.cleaned_data["appearance"],
+                chosen_zone=form.cleaned_data["time_zone"],
+                language=form.cleaned_data["language"],
+            )
+            # In the language that was just chosen.
+            with translation.override(languages.language_of(request)):
+                messages.success(request, gettext("Appearance saved."))
+            return redirect("chats:appearance")
+    else:
+        account = zones.account_of(request.user)
+        chosen = account.time_zone if account.time_zone_chosen else ""
+        initial = {
+            "appearance": account.appearance,
+            "language": account.language,
+            "time_zone": chosen,
+        }
+        form = AppearanceForm(initial=initial, browser=browser)
+    return render(request, "appearance.html", {"form": form, "now": timezone.now()})
 
 
 @require_POST
 @signed_in
 def session_end(request: PersonRequest, session: str) -> HttpResponse:
-    """End one of the person's sessions, in whatever browser it is. Raises `NotFound`."""
+    """End one of the user's sessions in any browser. Raises `NotFound`."""
     if session == here(request):
         return signin.logout(request)
     if not sessions.revoke_session(user=request.user, session=session, now=timezone.now()):
@@ -34,5 +119,5 @@ def session_end(request: PersonRequest, session: str) -> HttpResponse:
 
 
 def here(request: PersonRequest) -> str:
-    """Return the name of this request's session."""
+    """Return the ID of this request's session."""
     return sessions.session_id(request.session.session_key or "")

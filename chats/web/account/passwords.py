@@ -1,4 +1,4 @@
-"""The page on which people set their first password, or another one."""
+"""The page to set or change a password."""
 
 from typing import cast
 
@@ -12,31 +12,46 @@ from django.core.validators import MaxLengthValidator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from chats.ground.refusals import Refusal
-from chats.people import sessions, signin
+from chats.people import accounts, keys, sessions, signin
 from chats.web.account.signin import address_of, answer, next_of
 
 
 class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has none at run time
-    """A new password twice, and the present one if the person has one.
+    """A new password twice, and the current password if the user has one.
 
-    The present one is checked in `people.signin`, where a wrong one counts as a failed sign-in.
+    `people.signin` checks the current password: a wrong one counts as a failed sign-in.
     """
 
     field_order = ("old_password", "new_password1", "new_password2")
     old_password = forms.CharField(
-        label="Present password",
+        label=gettext_lazy("Current password"),
         max_length=signin.PASSWORD_LENGTH,
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
 
+    revoke_keys = forms.BooleanField(
+        required=False,
+        help_text=gettext_lazy(
+            "A new password does not revoke API keys. Revoke them if another person may have used "
+            "your account."
+        ),
+    )
+
     def __init__(self, user: User, data: object = None) -> None:
         super().__init__(user, data)
-        # A longer one would be refused at every later sign-in.
+        if not (usable := keys.usable_keys(owner=user, now=timezone.now())):
+            del self.fields["revoke_keys"]
+        else:
+            self.fields["revoke_keys"].label = ngettext(
+                "Revoke my API key", "Revoke my {n} API keys", len(usable)
+            ).format(n=len(usable))
+        # Sign-in refuses longer passwords.
         self.fields["new_password1"].validators.append(MaxLengthValidator(signin.PASSWORD_LENGTH))
         if not user.has_usable_password():
             del self.fields["old_password"]
@@ -48,7 +63,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
 def password_change(request: HttpRequest) -> HttpResponse:
     """Set a new password and end every other session.
 
-    The present one confirms the person's identity, if there is one.
+    The current password, if there is one, confirms the user's identity.
     """
     user = cast(User, request.user)
     has_one = user.has_usable_password()
@@ -57,12 +72,13 @@ def password_change(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         now = timezone.now()
         try:
-            signin.change_password(
+            accounts.change_password(
                 user=user,
                 old=form.cleaned_data.get("old_password"),
                 new=form.cleaned_data["new_password1"],
                 address=address_of(request),
                 session=request.session,
+                revoke_keys=form.cleaned_data.get("revoke_keys", False),
                 now=now,
             )
         except Refusal as error:
@@ -75,6 +91,7 @@ def password_change(request: HttpRequest) -> HttpResponse:
         "form": form,
         "refusal": refusal,
         "next": next_of(request),
+        "title": gettext("Change password") if has_one else gettext("Set password"),
         "has_one": has_one,
         "is_fresh": True,
     }

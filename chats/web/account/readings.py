@@ -1,4 +1,4 @@
-"""The page that says who read what in a person's chats."""
+"""The page that shows who read content of a user's chats."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class OwnersReading:
-    """One row of the ledger as its chat's owner reads it."""
+    """An access event of the ledger, as shown to the chat's owner."""
 
     event: AuditEvent
     what: str
@@ -30,7 +30,7 @@ class OwnersReading:
 @require_GET
 @signed_in
 def readings(request: PersonRequest) -> HttpResponse:
-    """List who read what, the newest first."""
+    """List the access events, newest first."""
     events = list(reading.told_to(request.user)[:SHOWN])
     chats = Chat.objects.in_bulk({event.chat_id for event in events if event.chat_id})
     names = names_in(events)
@@ -40,12 +40,12 @@ def readings(request: PersonRequest) -> HttpResponse:
         "rows": [
             OwnersReading(
                 event,
-                PHRASES.get(event.type, event.type),
+                str(PHRASES.get(event.type, event.type)),
                 names.person(reading.number_of(event.actor)),
                 chats[event.chat_id],
             )
             for event in events
-            # One that is erased in this moment is gone.
+            # A chat may be erased between the queries.
             if event.chat_id in chats
         ],
     }

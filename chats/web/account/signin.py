@@ -1,4 +1,4 @@
-"""The doors into a session and out of it: password, one-time link, logout."""
+"""Sign-in by password or one-time link, and sign-out."""
 
 from collections.abc import Mapping
 
@@ -11,25 +11,26 @@ from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.actions import deletion
 from chats.ground.refusals import Refusal
-from chats.people import invitations, sessions, signin
+from chats.people import invitations, sessions, signin, zones
 
 
 class LoginForm(forms.Form):
     """A name and a password, taken as typed."""
 
     username = forms.CharField(
-        label="Name",
+        label=pgettext_lazy("person", "Name"),
         max_length=150,
         strip=False,
         widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True}),
     )
     password = forms.CharField(
-        label="Password",
+        label=gettext_lazy("Password"),
         max_length=signin.PASSWORD_LENGTH,
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
@@ -41,7 +42,7 @@ class LoginForm(forms.Form):
 def login(request: HttpRequest) -> HttpResponse:
     """Sign in with name and password.
 
-    A person who is signed in already may do so too, to prove it afresh.
+    A signed-in user can sign in again to confirm their identity.
     """
     form = LoginForm(request.POST if request.method == "POST" else None)
     refusal = None
@@ -63,7 +64,7 @@ def login(request: HttpRequest) -> HttpResponse:
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in with a one-time link.
 
-    Opening it changes nothing: mail scanners open links too.
+    A GET changes nothing, because mail scanners open links too.
     """
     refusal = None
     if request.method == "POST":
@@ -90,7 +91,7 @@ def logout(request: HttpRequest) -> HttpResponse:
 def answer(
     request: HttpRequest, template: str, context: Mapping[str, object], refusal: Refusal | None
 ) -> HttpResponse:
-    """Render the page. A form with errors comes back as 200; only a throttled sign-in as 429."""
+    """Render the page with status 200, or 429 for a throttled sign-in."""
     shut = isinstance(refusal, signin.LoginThrottled)
     response = render(request, template, dict(context), status=429 if shut else 200)
     if refusal is not None and refusal.retry_after is not None:
@@ -99,14 +100,15 @@ def answer(
 
 
 def enter(request: HttpRequest, user: User) -> HttpResponse:
-    """Begin a session under a new id and go where the person was going."""
+    """Start a session with a new ID and redirect to the requested page."""
     auth.login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     sessions.begin_session(session=request.session, now=timezone.now())
+    zones.refresh_session(user=user, session=request.session)
     return redirect(next_of(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
 
 
 def next_of(request: HttpRequest) -> str:
-    """Return where to go after signing in, if it is a path of ours; else ""."""
+    """Return the path to open after sign-in if it is local, otherwise ""."""
     wanted = request.POST.get("next", request.GET.get("next", ""))
     is_ours = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
@@ -115,7 +117,7 @@ def next_of(request: HttpRequest) -> str:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Return the address that the request came from, as failures are counted."""
+    """Return the client address by which failed sign-ins are counted."""
     return signin.client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
@@ -123,10 +125,10 @@ def address_of(request: HttpRequest) -> str:
 
 
 class SessionLimitsMiddleware(MiddlewareMixin):
-    """Ends the session of staff that was idle for a day; after the authentication middleware."""
+    """Ends staff sessions after a day of inactivity. Place after the authentication middleware."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Sign out a person whose session is over its limits; anonymous requests cost nothing."""
+        """Sign out a user whose session exceeds its limits. Free for anonymous requests."""
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return
         user = request.user

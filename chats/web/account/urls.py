@@ -1,4 +1,4 @@
-"""Addresses for signing in and out, without a namespace: Django looks them up by name."""
+"""URLs for sign-in and sign-out, without a namespace because Django looks them up by name."""
 
 from django.urls import path
 

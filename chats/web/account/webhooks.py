@@ -1,4 +1,4 @@
-"""A person's webhooks: made, their secret shown once, tried out, switched off, and their log."""
+"""Webhook pages: create, test, disable and delete webhooks, and show deliveries."""
 
 import uuid
 from collections.abc import Callable
@@ -23,7 +23,7 @@ CHOSEN = ("turn.finished",)
 @require_http_methods(["GET", "POST"])
 @signed_in
 def webhooks(request: PersonRequest) -> HttpResponse:
-    """List the person's webhooks; make another, whose secret the response shows this once."""
+    """List the user's webhooks, or create one; only this response shows its secret."""
     if request.method == "GET":
         return list_page(request)
     try:
@@ -46,7 +46,7 @@ def list_page(
     made: Webhook | None = None,
     secret: str = "",
 ) -> HttpResponse:
-    """Render the webhooks and the form; after a refusal with what was typed."""
+    """Render the webhooks and the form; after a refusal with the typed values."""
     chosen = request.POST.getlist("events") if refusal else CHOSEN
     offered = managing.offered_to(request.user)
     context = {
@@ -91,7 +91,7 @@ def one_page(
 def done(
     request: PersonRequest, webhook_id: uuid.UUID, act: Callable[[Webhook], Any]
 ) -> HttpResponse:
-    """Do something with a webhook of the person and show its page again."""
+    """Run an action on the user's webhook and redirect to its page."""
     row = managing.webhook_for(user=request.user, webhook_id=webhook_id)
     try:
         act(row)
@@ -103,7 +103,7 @@ def done(
 @require_POST
 @signed_in
 def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Choose of what the webhook is told."""
+    """Choose the events of the webhook."""
     events = request.POST.getlist("events")
     now = timezone.now()
     return done(
@@ -114,7 +114,7 @@ def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
 @require_POST
 @signed_in
 def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Switch the webhook off or on."""
+    """Enable or disable the webhook."""
     is_on = request.POST.get("on") == "1"
     now = timezone.now()
     return done(request, webhook_id, lambda row: managing.change(webhook=row, is_on=is_on, now=now))
@@ -123,7 +123,7 @@ def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
 @require_POST
 @signed_in
 def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Send a delivery that tells of nothing."""
+    """Send a test delivery without an event."""
     return done(request, webhook_id, lambda row: managing.test(webhook=row, now=timezone.now()))
 
 
@@ -132,7 +132,7 @@ def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
 def webhook_send(
     request: PersonRequest, webhook_id: uuid.UUID, delivery_id: uuid.UUID
 ) -> HttpResponse:
-    """Send a delivery that has ended once more."""
+    """Send a finished delivery again."""
 
     def send(row: Webhook) -> None:
         told = managing.delivery_for(webhook=row, public_id=delivery_id)

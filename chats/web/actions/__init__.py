@@ -1,1 +1,1 @@
-"""The actions behind the buttons of the chat page."""
+"""Actions of the chat page."""

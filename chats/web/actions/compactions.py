@@ -1,4 +1,4 @@
-"""A person's actions on compaction: ask, stop, undo, redo, decide, and end its pauses."""
+"""Actions on compaction: request, cancel, undo, redo, approve, reject, resume."""
 
 import uuid
 
@@ -17,10 +17,10 @@ from chats.web.auth import PersonRequest, actor, signed_in
 @signed_in
 @in_place
 def compact(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Ask for a compaction now, whatever the marks say."""
+    """Request a compaction now, even if it is not due."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     controls.compact_now(user=request.user, chat=chat, now=timezone.now(), **wish_of(request))
-    return compacting_changed(request, chat_id)
+    return compacting_changed(request, chat_id, place="answer")
 
 
 @require_POST
@@ -37,7 +37,7 @@ def compaction_resume(request: PersonRequest, chat_id: uuid.UUID) -> HttpRespons
 @signed_in
 @in_place
 def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Forget the failures that made compaction rest, and try again."""
+    """Reset the failures that paused compaction, and retry."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     pauses.reset_breaker(chat=chat, actor=actor(request), now=timezone.now())
     return compacting_changed(request, chat_id)
@@ -49,7 +49,7 @@ def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
 def compaction_undo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Send the originals again."""
+    """Undo a compaction: the originals are sent again."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     undo.undo(user=request.user, compaction=row, now=timezone.now())
     return compaction_changed(request, chat_id, row.pk)
@@ -61,7 +61,7 @@ def compaction_undo(
 def compaction_redo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Put an undone summary in force again."""
+    """Publish an undone summary again."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     undo.redo(user=request.user, compaction=row, now=timezone.now())
     return compaction_changed(request, chat_id, row.pk)
@@ -73,7 +73,7 @@ def compaction_redo(
 def compaction_cancel(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Stop a summary that is being written."""
+    """Cancel a summary that is being written."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     controls.cancel(user=request.user, compaction=row, now=timezone.now())
     return compaction_changed(request, chat_id, row.pk)
@@ -85,7 +85,7 @@ def compaction_cancel(
 def compaction_rerun(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Ask for the summary in force to be written again from its originals."""
+    """Request that the active summary be regenerated from its originals."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     wish = wish_of(request)
     controls.rerun(user=request.user, compaction=row, now=timezone.now(), **wish)
@@ -98,7 +98,7 @@ def compaction_rerun(
 def compaction_approve(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Let a draft take effect."""
+    """Approve a draft summary."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     approve.approve(user=request.user, compaction=row, now=timezone.now())
     return compaction_changed(request, chat_id, row.pk)
@@ -110,7 +110,7 @@ def compaction_approve(
 def compaction_reject(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Refuse a draft, with the reason."""
+    """Reject a draft summary with a reason."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     reason = request.POST.get("reason", "")
     approve.reject(user=request.user, compaction=row, reason=reason, now=timezone.now())

@@ -1,7 +1,7 @@
-"""Erasing for good: the pages say before and after what is erased and what stays.
+"""Permanent erasure: pages that list what is erased and what stays.
 
-Each page that erases asks for a fresh sign-in first: somebody who finds an open browser can destroy
-nothing. The certificate of an erased chat is shown without one.
+Erasing requires a recent sign-in, so a person at an unattended browser cannot destroy data. The
+certificate of an erased chat is shown without one.
 """
 
 import functools
@@ -30,9 +30,9 @@ SHOWN = 160
 
 
 def freshly_signed_in(view: View) -> View:
-    """Let a person through who signed in a short time ago; ask anyone else to confirm it.
+    """Require a recent sign-in; otherwise redirect to the confirmation.
 
-    A POST that comes too late leads to the question again: nothing is repeated unseen.
+    A late POST leads back to the confirmation page and is not repeated.
     """
 
     @functools.wraps(view)
@@ -51,9 +51,9 @@ def freshly_signed_in(view: View) -> View:
 def message_erase(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Ask, with the messages that quote it; then erase the message and those that were ticked.
+    """Show the messages that quote it, then erase the message and the selected ones.
 
-    The response is the one page that has the proofs; it names the messages that still quote it.
+    Only this response has the proofs. It lists the messages that still quote it.
     """
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
@@ -71,7 +71,7 @@ def message_erase(
 
 
 def ticked(request: PersonRequest) -> set[uuid.UUID]:
-    """Return the quoting messages that are to be erased too; values that are no ids are ignored."""
+    """Return the selected quoting messages; invalid IDs are ignored."""
     found = set()
     for value in request.POST.getlist("also"):
         try:
@@ -88,7 +88,7 @@ def message_page(
     refusal: Refusal | None = None,
     proofs: Mapping[Message, Proof] | None = None,
 ) -> HttpResponse:
-    """Render what is erased, what stays, and who quotes it; after an erasure also its proofs."""
+    """Render what is erased, what stays and who quotes it; after an erasure with proofs."""
     quotes = [
         (quote.message, clipped(quote.words or quote.message.text, SHOWN))
         for quote in erasure.quoting(row)
@@ -109,11 +109,11 @@ def message_page(
 
 
 def lock_of(check: Callable[[], None]) -> str:
-    """Return the sentence why it cannot be done now; empty if it can."""
+    """Return the reason the action is not possible now; empty if it is."""
     try:
         check()
     except Refusal as refusal:
-        return refusal.sentence
+        return refusal.localized
     return ""
 
 
@@ -121,7 +121,7 @@ def lock_of(check: Callable[[], None]) -> str:
 @signed_in
 @freshly_signed_in
 def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Ask, then erase the chat and every copy of its words."""
+    """Show the confirmation, or erase the chat and every copy of its text."""
     chat = access.kept_chat_for(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":
@@ -129,7 +129,7 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             proof = erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
         except Refusal as error:
             refusal = error
-            # One that is held is hidden now.
+            # A held chat was deleted instead.
             chat.refresh_from_db()
         else:
             return certificate(request, chat_id=chat_id, proof=proof)
@@ -146,7 +146,7 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 
 def size_of(chat: Chat) -> dict[str, int]:
-    """Count what is said in the chat, on all its branches."""
+    """Count the messages and branches of the chat."""
     return {
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "branches": chat.branches.count(),
@@ -156,7 +156,7 @@ def size_of(chat: Chat) -> dict[str, int]:
 @require_POST
 @signed_in
 def wish_withdraw(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
-    """Keep after all what was to be erased once a legal hold ends. Raises `NotFound`."""
+    """Cancel a pending erasure. Raises `NotFound`."""
     if not wishes.withdraw(owner_id=request.user.pk, wish_id=wish_id, now=timezone.now()):
         raise NotFound
     return redirect("chats:archive")
@@ -165,14 +165,14 @@ def wish_withdraw(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the certificate of an erased chat to the person who erased it."""
+    """Show the certificate of an erased chat to the user who erased it."""
     return certificate(request, chat_id=chat_id)
 
 
 def certificate(
     request: PersonRequest, *, chat_id: uuid.UUID, proof: Proof | None = None
 ) -> HttpResponse:
-    """Render the certificate; right after the erasure, and only then, with the proof."""
+    """Render the certificate. Only right after the erasure it includes the proof."""
     event = access.certificate_for(user=request.user, chat_id=chat_id)
     copies = [(words, event.data["copies"].get(name, 0)) for name, words in ERASED.items()]
     context = {"event": event, "copies": copies, "proof": proof}

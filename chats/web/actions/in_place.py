@@ -1,4 +1,4 @@
-"""Actions on a chat: a refusal is shown on the page it came from, never on a page of its own."""
+"""Show refusals of chat actions on the page that sent the request."""
 
 import functools
 import uuid
@@ -19,9 +19,9 @@ from chats.web.thread.updates import thread_update
 
 
 def in_place(view: View) -> View:
-    """Show a refusal of the view on the page that asked, in the place where it has its notices.
+    """Show a refusal of the view among the notices of the requesting page.
 
-    A partial's refusal goes there by the page's own rule; a plain form gets its page again.
+    htmx swaps it in; a plain form gets its whole page again.
     """
 
     @functools.wraps(view)
@@ -48,21 +48,23 @@ def page_response(
     *,
     notice: Refusal,
 ) -> HttpResponse:
-    """Return the page of the compaction, or the list of all, with the refusal on it."""
+    """Return the compaction's page, or the list of compactions, with the refusal."""
     if compaction_id is None:
         return list_response(request, chat_id, notice=notice)
     return compaction_response(request, chat_id, compaction_id, notice=notice)
 
 
-def compacting_changed(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Return the response to an action on compaction as such: the list's page, or the chat."""
+def compacting_changed(
+    request: PersonRequest, chat_id: uuid.UUID, *, place: str = "context-meter"
+) -> HttpResponse:
+    """Return the response to an action on compaction in general: the list, or the chat."""
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compactions", args=[chat_id]))
-    return changed(request, chat_id, place="context-meter")
+    return changed(request, chat_id, place=place)
 
 
 def changed(request: PersonRequest, chat_id: uuid.UUID, *, place: str) -> HttpResponse:
-    """Return the response to an action: the thread as it is now, at the part that was changed."""
+    """Return the updated thread, positioned at the changed part."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     return thread_update(request, chat, place=place)
 
@@ -70,10 +72,9 @@ def changed(request: PersonRequest, chat_id: uuid.UUID, *, place: str) -> HttpRe
 def compaction_changed(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Return the response to an action on a compaction.
+    """Return the response to an action on one compaction.
 
-    It is the compaction's page if the action came from there, else the thread at its compaction
-    marker.
+    The compaction's page if the action came from there, otherwise the thread at its marker.
     """
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compaction", args=[chat_id, compaction_id]))
@@ -81,8 +82,8 @@ def compaction_changed(
 
 
 def wish_of(request: PersonRequest) -> dict[str, Any]:
-    """Read a person's wishes for a new summary, as `people.controls` takes them."""
+    """Return the options for a new summary as keyword arguments of `people.controls`."""
     chosen = request.POST.get("summariser", "")
-    # Nothing chosen leaves it to the policy; the summariser without a model has no slug.
+    # Empty: the policy chooses. The extractive summariser has no model slug.
     model = None if not chosen else "" if chosen == EXTRACTIVE else chosen
     return {"focus": request.POST.get("focus", "").strip(), "model": model}

@@ -1,4 +1,4 @@
-"""A person's actions on a message: mark it, edit it, branch off from it."""
+"""Actions on a message: pin, exclude, edit, regenerate, branch."""
 
 import uuid
 
@@ -25,13 +25,13 @@ from chats.web.thread.updates import placed, seen
 @require_GET
 @signed_in
 def message(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Show one message as it is now: in its thread, or with its actions on a page of its own."""
+    """Show one message: its current state in the thread, or a page with its actions."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     return marked(request, chat_id, row) if request.htmx else acts_page(request, chat_id, row)
 
 
 def acts_page(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
-    """Render the message's page; one that no thread shows is looked for in its chat."""
+    """Render the message's page, or redirect to the chat if no thread shows it."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     entry, _ = entry_of(chat=chat, user=request.user, message=row)
     if entry is None:
@@ -46,7 +46,7 @@ def acts_page(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpR
 def message_source(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Return the message's own words, as they were written, for copying."""
+    """Return the message's source text, for copying."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     return HttpResponse(row.text, content_type="text/plain; charset=utf-8")
 
@@ -57,9 +57,9 @@ def to_message(row: Message) -> HttpResponse:
 
 
 def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
-    """Return the message with its new mark and the meter.
+    """Return the message with its new flags and the meter.
 
-    It is the whole thread when compaction markers changed with it.
+    Returns the whole thread if compaction markers changed too.
     """
     if not request.htmx:
         return to_message(row)
@@ -77,7 +77,7 @@ def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResp
 @signed_in
 @in_place
 def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Send the message whole in every prompt."""
+    """Pin the message: send it in full in every prompt."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.pin(message=row, actor=actor(request), now=timezone.now())
     return marked(request, chat_id, row)
@@ -89,7 +89,7 @@ def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUI
 def message_unpin(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Let the message be folded like any other."""
+    """Unpin the message, so that summaries can cover it."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.unpin(message=row, actor=actor(request), now=timezone.now())
     return marked(request, chat_id, row)
@@ -101,7 +101,7 @@ def message_unpin(
 def message_exclude(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Send the message in no prompt any more."""
+    """Exclude a message from prompts."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.exclude(message=row, actor=actor(request), now=timezone.now())
     return marked(request, chat_id, row)
@@ -113,7 +113,7 @@ def message_exclude(
 def message_include(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Take an exclusion back."""
+    """Include an excluded message again."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.include(message=row, actor=actor(request), now=timezone.now())
     return marked(request, chat_id, row)
@@ -122,9 +122,9 @@ def message_include(
 @require_http_methods(["GET", "POST"])
 @signed_in
 def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Show the message in a box, then put its new words on a new branch.
+    """Show the message in a text box, or save the new text on a new branch.
 
-    When they are refused, the text stays in the box.
+    A refused text stays in the box.
     """
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     if request.method == "GET":
@@ -143,7 +143,7 @@ def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UU
 def edit_form(
     request: PersonRequest, row: Message, *, text: str, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the box in place of the message, or on a page of its own."""
+    """Render the text box in place of the message, or on its own page."""
     context = {
         "chat": row.branch.chat,
         "message": row,
@@ -164,7 +164,7 @@ def edit_form(
 def message_regenerate(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Ask for another reply to the same question, on a new branch."""
+    """Request another reply to the same question, on a new branch."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     count_message(request)
     branching.regenerate(user=request.user, message=row, now=timezone.now())
@@ -177,7 +177,7 @@ def message_regenerate(
 def message_play_on(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Let an agent reply again, and those who followed it in its round, on a new branch."""
+    """Regenerate an agent's reply and the later replies of its round, on a new branch."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     count_message(request)
     branching.regenerate(user=request.user, message=row, now=timezone.now(), play_on=True)
@@ -190,7 +190,7 @@ def message_play_on(
 def message_branch(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Continue from this message in a new branch."""
+    """Continue from this message on a new branch."""
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     branching.branch_from(user=request.user, message=row, now=timezone.now())
     return changed(request, chat_id, place=f"message-{row.pk}")
@@ -200,7 +200,7 @@ def message_branch(
 @signed_in
 @in_place
 def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UUID) -> HttpResponse:
-    """Continue in another branch, by choosing a version of a message."""
+    """Switch to another branch by choosing a version of a message."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branching.choose_branch(user=request.user, chat=chat, branch_id=branch_id, now=timezone.now())
     return changed(request, chat_id, place=request.POST.get("place", "tail"))

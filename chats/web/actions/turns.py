@@ -1,4 +1,4 @@
-"""A person's actions on a turn: see its place in line, stop, retry, continue, keep."""
+"""Actions on a turn: show its queue position, stop, retry, continue, keep."""
 
 import uuid
 from contextlib import suppress
@@ -24,7 +24,7 @@ from chats.web.thread.updates import tail_update
 @require_GET
 @signed_in
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show why a reply waits; nothing once it has begun."""
+    """Show why a reply is queued; nothing once it has started."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     is_queued = turn.status == Turn.Status.QUEUED
     context = {
@@ -38,7 +38,7 @@ def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_POST
 @signed_in
 def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Stop the reply, or all that are written at the same time; one that ended is simply shown."""
+    """Stop the reply, or all parallel replies. A finished reply is only shown."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     every = bool(request.POST.get("all"))
     with suppress(TurnIsOver):
@@ -49,7 +49,7 @@ def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 @require_POST
 @signed_in
 def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Reply to the same message again, with another model if one is named."""
+    """Retry the reply, optionally with another model."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     count_message(request)
     model = request.POST.get("model", "")
@@ -62,7 +62,7 @@ def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_GET
 @signed_in
 def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Offer the other models with which a failed reply can be tried again."""
+    """Show the other models with which a failed reply can be retried."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     offered = models_of(user=request.user, chat=chat)
@@ -74,7 +74,7 @@ def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) 
 @require_POST
 @signed_in
 def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Continue a reply that was cut."""
+    """Continue a truncated reply."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     count_message(request)
     continue_reply(user=request.user, turn=turn, now=timezone.now())
@@ -84,7 +84,7 @@ def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
 @require_POST
 @signed_in
 def message_keep(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Let an incomplete reply count in later prompts."""
+    """Keep an incomplete reply, so that later prompts include it."""
     message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.keep(message=message, actor=actor(request), now=timezone.now())
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))

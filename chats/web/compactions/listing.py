@@ -1,4 +1,4 @@
-"""The list of a chat's compactions: the outcome of each, what rests now, why there were none."""
+"""List of a chat's compactions: outcomes, pauses, and reasons none was created."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.cursor import cursor_of
@@ -20,26 +21,31 @@ from chats.models import Branch, Chat, Compaction, Turn
 from chats.record import access
 from chats.record.history import PathSegment, segments
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.compactions.view import CompactionFigure, balance_figures, person, state_words
+from chats.web.compactions.view import (
+    CompactionFigure,
+    balance_figures,
+    state_words,
+)
 from chats.web.drawing import drawing_time
 from chats.web.reasons import WINDOW_REASONS, not_used_words
 from chats.web.thread.compaction_request import notice_beside
 from chats.web.thread.composer import meter_view
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, compactions_of, ground_of
 from chats.web.thread.updates import seq_from
-from chats.web.words import counted, grouped
+from chats.web.words import grouped
 
 PAGE = 25
-# The newest replies for which the page says why no compaction followed.
+# Newest replies for which the page shows the compaction decision.
 NEWEST_TURNS = 8
 FAILED = Q(status__in=[Compaction.Status.REJECTED, Compaction.Status.FAILED])
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionLine:
-    """One compaction: its state, its cause and its numbers, in words.
+    """A compaction in the list: state, cause and numbers as text.
 
-    `is_elsewhere`: it covers messages that do not stand on the chat's active branch.
+    `by` is empty for this server. `is_elsewhere`: it covers messages outside the chat's active
+    branch.
     """
 
     row: Compaction
@@ -96,7 +102,7 @@ def list_response(
 def lines_of(
     rows: Sequence[Compaction], *, ground: BranchUnderPolicy, user: User
 ) -> list[CompactionLine]:
-    """Return the rows in words, as seen from the chat's active branch."""
+    """Return the list rows, as seen from the chat's active branch."""
     path = segments(ground.branch)
     return [line_of(row, path=path, cover=ground.cover, user=user) for row in rows]
 
@@ -104,18 +110,18 @@ def lines_of(
 def line_of(
     row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, user: User
 ) -> CompactionLine:
-    """Return one row in words."""
+    """Return one list row."""
     kind, state = state_words(row, cover=cover)
     is_window = row.kind == Compaction.Kind.WINDOW
-    reason = WINDOW_REASONS.get(row.reason, "") if is_window else not_used_words(row.reason)
-    after = grouped(row.tokens_after) if row.tokens_after else "unknown"
+    reason = str(WINDOW_REASONS.get(row.reason, "")) if is_window else not_used_words(row.reason)
+    after = grouped(row.tokens_after) if row.tokens_after else gettext("unknown")
     return CompactionLine(
         row=row,
         kind=kind,
         state=state,
         reason=reason,
-        began=skip_reasons.TRIGGERS.get(row.trigger, row.trigger),
-        by=person(row.asked_by, user=user),
+        began=str(skip_reasons.TRIGGERS.get(row.trigger, row.trigger)),
+        by=by_words(row.asked_by, user=user),
         tokens=f"≈ {grouped(row.tokens_before)} → {after}" if row.tokens_before else "",
         cost=balances.words(balances.cost_of(row)),
         is_elsewhere=not any(
@@ -124,23 +130,30 @@ def line_of(
     )
 
 
+def by_words(name: str, *, user: User) -> str:
+    """Return which user started it; empty for this server."""
+    if name == f"user:{user.pk}":
+        return gettext("by you")
+    return gettext("by another user") if name.startswith("user:") else ""
+
+
 def figures_of(chat: Chat, *, cover: Coverage) -> list[CompactionFigure]:
-    """Return how many there are, what is summarised now, and what all of them brought."""
+    """Return the number of compactions, the covered range, and the total balance."""
     found = compactions_of(chat).aggregate(count=Count("pk"), failed=Count("pk", filter=FAILED))
-    failed = counted(found["failed"], "attempt") + " came to nothing" if found["failed"] else ""
-    figures = [
-        CompactionFigure("Compactions", grouped(found["count"]), failed or "all of them succeeded")
-    ]
+    note = gettext("all succeeded")
+    if failed := found["failed"]:
+        note = ngettext("{n:,} attempt failed", "{n:,} attempts failed", failed).format(n=failed)
+    figures = [CompactionFigure(gettext("Compactions"), grouped(found["count"]), note)]
     if cover.summary is not None:
-        stands = f"{cover.summary.from_seq} to {cover.summary.to_seq}"
-        figures.append(
-            CompactionFigure("Messages summarised now", stands, "the originals stay readable")
-        )
+        first, last = cover.summary.from_seq, cover.summary.to_seq
+        covered = gettext("{first} to {last}").format(first=first, last=last)
+        kept = gettext("the originals stay readable")
+        figures.append(CompactionFigure(gettext("Messages summarised"), covered, kept))
     return [*figures, *balance_figures(balances.of_chat(chat))]
 
 
 def decisions_on(branch: Branch) -> list[tuple[Turn, CompactionOutcome]]:
-    """Return the newest finished turns of a branch, each with what was decided after it."""
+    """Return the newest finished turns of a branch with their compaction decisions."""
     over = branch.turns.filter(finished_at__isnull=False).exclude(status=Turn.Status.ABSORBED)
     return [
         (turn, skip_reasons.why_not(turn)) for turn in over.order_by("-accepted")[:NEWEST_TURNS]
@@ -148,7 +161,7 @@ def decisions_on(branch: Branch) -> list[tuple[Turn, CompactionOutcome]]:
 
 
 def rests_of(chat: Chat) -> Rests | None:
-    """Return what rests in the chat, and until when; None if its policy cannot be used."""
+    """Return pauses in the chat with their ends; None if its policy is unusable."""
     try:
         return skip_reasons.rests(chat=chat, now=timezone.now())
     except Refusal:

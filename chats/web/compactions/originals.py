@@ -1,4 +1,4 @@
-"""The originals under a summary: readable for as long as they are stored."""
+"""Original messages covered by a compaction, readable as long as they are stored."""
 
 import uuid
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.coverage import is_visible
@@ -25,22 +26,22 @@ from chats.web.thread.updates import seq_from
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A message under a summary; `mark` says why it is no source, when it is none."""
+    """A covered message. `mark` gives the reason it is not a source, if any."""
 
     message: Message
     html: SafeString
     mark: str
-    # Why it cannot be pinned.
+    # Reason it cannot be pinned.
     pin_lock: str
 
 
 @require_GET
 @signed_in
 def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
-    """Show one page of a compaction's messages, as a part or as a page of its own."""
+    """Show one page of a compaction's messages, as a partial or a page."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    # A page that is put beside another one leads on in its own direction only.
+    # A partial appended to another page links only in its own direction.
     ground = ground_of(chat=chat, user=request.user)
     page = seq_from(request, "page") or 1
     found = page_of(row, page=page, go=request.GET.get("go", ""), ground=ground)
@@ -50,7 +51,7 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
 
 
 def page_of(row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy) -> dict[str, Any]:
-    """Return one page of the messages in a compaction's range, with the ways to its neighbours."""
+    """Return one page of messages in a compaction's range, with links to its neighbours."""
     first = row.from_seq + (page - 1) * PAGE
     found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
     left = max(row.to_seq - first - PAGE + 1, 0)
@@ -67,7 +68,7 @@ def page_of(row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy) -
 def dressed(
     messages: Sequence[Message], *, row: Compaction, ground: BranchUnderPolicy
 ) -> list[Original]:
-    """Return the messages with their HTML and marks."""
+    """Return the messages with HTML and marks."""
     html = html_for_many([message.text for message in messages], seen=row.branch)
     outlook = ground.outlook if is_visible(row, ground.branch) else None
     return [
@@ -82,11 +83,11 @@ def dressed(
 
 
 def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> str:
-    """Say what the next message sends of an original; empty if the summary stands for it.
+    """Return how the next prompt sends an original; empty if only as the summary.
 
-    `outlook`: None where the original does not stand on the branch that people look at.
+    `outlook` is None if the original is not on the visible branch.
     """
     if outlook is None:
-        return "not part of the summary" if message.seq in row.exceptions else ""
+        return gettext("not part of the summary") if message.seq in row.exceptions else ""
     sent, reason, cuts = sent_as(message, outlook=outlook)
     return "" if sent == "summary" else sent_words(sent, reason=reason, cuts=cuts)

@@ -1,4 +1,4 @@
-"""The page of one compaction: what it did, what it kept and lost, and its text to correct."""
+"""The page of one compaction: numbers, facts, text and editor."""
 
 import uuid
 
@@ -27,7 +27,7 @@ from chats.web.thread.updates import seq_from
 def compaction(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show a compaction with its numbers, text, originals, losses, changes and ledger rows."""
+    """Show a compaction with its numbers, text, originals, lost facts, changes and ledger rows."""
     return compaction_response(request, chat_id, compaction_id)
 
 
@@ -40,7 +40,7 @@ def compaction_response(
     refusal: Refusal | None = None,
     notice: Refusal | None = None,
 ) -> HttpResponse:
-    """Render the page; `text` stays in the editor under its `refusal`, `notice` is any other."""
+    """Render the page. `text` stays in the editor with its `refusal`; `notice` is any other."""
     drawn_at = drawing_time()
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
@@ -73,7 +73,7 @@ def compaction_response(
 def comparison_of(
     request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
 ) -> revise.Comparison | None:
-    """Compare this summary with the one that was chosen, the older one first."""
+    """Compare this summary with the chosen one, older first."""
     wanted = request.GET.get("with", "")
     chosen = next((other for other in others if str(other.pk) == wanted), None)
     other = chosen or next((o for o in others if o.pk in {row.revises_id, row.previous_id}), None)
@@ -90,7 +90,7 @@ def comparison_of(
 def compaction_revise(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Let a person's text stand in place of the summary. If refused, it stays in the editor."""
+    """Replace the summary by the user's text. A refused text stays in the editor."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     text = request.POST.get("text", "")
     try:
@@ -105,7 +105,7 @@ def compaction_revise(
 def compaction_weigh(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show the size and the facts of a text in the editor; it is not stored."""
+    """Show the size and facts of the editor's text without saving it."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     weight = weighed(row, chat=chat, text=request.POST.get("text", ""))
@@ -114,5 +114,5 @@ def compaction_weigh(
 
 
 def weighed(row: Compaction, *, chat: Chat, text: str) -> Weight:
-    """Return the tokens and kept facts of a text, or the sentence that would refuse it."""
+    """Return the tokens and kept facts of a text, or its refusal."""
     return weight_of(row, chat=chat, text=text.replace("\r\n", "\n").strip())

@@ -1,9 +1,11 @@
-"""The report on facts: which of them a summary kept and lost, and which another text would keep."""
+"""Fact retention of summaries: kept and lost facts, also for an edited text."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from django.utils.translation import gettext
 
 from chats.compaction.people import revise
 from chats.compaction.perform import is_quoted
@@ -16,15 +18,15 @@ from chats.web.thread.compaction_marker import FactCount, facts_of
 from chats.web.words import grouped
 from contextpolicy.engine.facts import retention
 
-# The most originals that are searched for a fact.
+# Maximum number of originals searched for a fact.
 MOST_SEARCHED = 2000
-# Characters before and after a lost fact.
+# Characters of context before and after a lost fact.
 AROUND = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A fact that the summary does not have: its kind, where it was said, the words around it."""
+    """A fact missing from the summary: kind, source message and surrounding text."""
 
     kind: str
     fact: str
@@ -35,7 +37,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """The counts of the facts of a kind that were found, kept and lost."""
+    """Number of facts of a kind: found, kept and lost."""
 
     name: str
     found: int
@@ -45,21 +47,22 @@ class KindRow:
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
-    """The retention report; empty where the originals hold no facts."""
+    """The retention report; empty if the originals contain no facts."""
 
     kinds: Sequence[KindRow]
     lost: Sequence[Lost]
 
     @property
     def words(self) -> str:
-        """The count in words: 33 of 36."""
+        """The count as text: 33 of 36."""
         found = sum(row.found for row in self.kinds)
-        return f"{found - len(self.lost):,} of {found:,}" if found else ""
+        words = gettext("{kept:,} of {total:,}")
+        return words.format(kept=found - len(self.lost), total=found) if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """The size and the facts of a text in the editor, or why it would be refused."""
+    """Size and facts of the editor's text, or its refusal."""
 
     tokens: str
     limit: str
@@ -69,13 +72,13 @@ class Weight:
 
 
 def sources_of(row: Compaction) -> list[Message]:
-    """Return the messages that a summary was made of, as many as are searched."""
+    """Return the source messages of a summary, up to the search limit."""
     rows = on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     return list(rows.exclude(seq__in=row.exceptions).order_by("seq")[:MOST_SEARCHED])
 
 
 def report_of(row: Compaction) -> FactReport:
-    """Return the stored retention report; for a text that nobody checked, make it now."""
+    """Return the retention report, computed now if none is stored."""
     if row.kind != Compaction.Kind.SUMMARY or not row.text:
         return FactReport((), ())
     sources = sources_of(row)
@@ -85,30 +88,30 @@ def report_of(row: Compaction) -> FactReport:
     for kind, words in FACT_KINDS.items():
         here, gone = (sum(of == kind for of, _ in facts) for facts in (kept, lost))
         if here or gone:
-            kinds.append(KindRow(words.many.capitalize(), here + gone, here, gone))
+            kinds.append(KindRow(str(words.many).capitalize(), here + gone, here, gone))
     return FactReport(kinds, [said(kind, fact, sources=sources) for kind, fact in lost])
 
 
 def checked(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
-    """Find which facts of the originals stand in a text."""
+    """Return the facts of the originals that a text keeps and loses."""
     said = [message.text for message in sources if is_quoted(message.role, message.text)]
     return asdict(retention("\n".join(said), text))
 
 
 def said(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
-    """Find where a fact was said first, with the words around it in one line."""
+    """Return a fact with its first occurrence and the surrounding text on one line."""
     whole = re.compile(rf"(?<!\w){re.escape(fact)}(?!\w)", re.IGNORECASE)
     for message in sources:
         text = " ".join(message.text.split())
         found = whole.search(text)
         if found is not None:
             before, after = around(text, found.start(), found.end())
-            return Lost(FACT_KINDS[kind].one, found[0], message.seq, before, after)
-    return Lost(FACT_KINDS[kind].one, fact, None, "", "")
+            return Lost(str(FACT_KINDS[kind].one), found[0], message.seq, before, after)
+    return Lost(str(FACT_KINDS[kind].one), fact, None, "", "")
 
 
 def around(text: str, start: int, end: int) -> tuple[str, str]:
-    """Return the words before and after a place in a text, cut between words."""
+    """Return the text before and after a position, cut at word boundaries."""
     before = text[max(start - AROUND, 0) : start]
     after = text[end : end + AROUND]
     if start > AROUND:
@@ -119,9 +122,9 @@ def around(text: str, start: int, end: int) -> tuple[str, str]:
 
 
 def added(row: Compaction, *, report: FactReport, number: int | None) -> str:
-    """Return the text for the editor, with a line for a lost fact in its first section.
+    """Return the editor text with a line for a lost fact in its first section.
 
-    The fact is counted from 1.
+    `number` counts the facts from 1.
     """
     if number is None or not 0 < number <= len(report.lost):
         return row.text
@@ -137,7 +140,7 @@ def added(row: Compaction, *, report: FactReport, number: int | None) -> str:
 
 
 def weight_of(row: Compaction, *, chat: Chat, text: str) -> Weight:
-    """Return the tokens of a text against the policy's limit, and the facts it keeps."""
+    """Return the tokens of a text, the policy's limit, and the facts it keeps."""
     try:
         limit = model_choice.choose(chat=chat).values.summary_max_tokens
         tokens = revise.check_summary(text, limit=limit)

@@ -1,4 +1,4 @@
-"""The page of a summary's request: what the summariser was asked, built again."""
+"""Page of a summary's request to the model, rebuilt from stored data."""
 
 import uuid
 
@@ -19,9 +19,9 @@ from chats.web.reasons import ORIGINS
 def summary_asked(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show a request of a summary, the first or `?call=`, or send it as the file `?as=`.
+    """Show a request of a summary (the first or `?call=`), or send it as the file `?as=`.
 
-    One that cannot be shown says why. Raises `NotFound` and `RequestNotWhole`.
+    An unavailable request shows the reason. Raises `NotFound` and `RequestNotWhole`.
     """
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     found = beside_the_call_before(row, number=number_in(request.GET.get("call", ""), row))
@@ -33,7 +33,7 @@ def summary_asked(
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,
         "found": found,
-        "lines": [(line, [ORIGINS.get(o, o) for o in line.origins]) for line in found.lines],
+        "lines": [(line, [str(ORIGINS.get(o, o)) for o in line.origins]) for line in found.lines],
         "broken_by": ORIGINS.get(found.prefix.broken_by, "") if found.prefix else "",
     }
     return render(request, "chats/summary_request.html", context)

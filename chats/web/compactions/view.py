@@ -1,9 +1,10 @@
-"""The content of the page of one compaction: its state, its numbers and its ledger rows."""
+"""View models of the compaction page: state, numbers and ledger rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, ngettext
 
 from chats.compaction.people.undo import can_be_redone
 from chats.counts import balances
@@ -18,17 +19,18 @@ from chats.web.thread.composer import BarPart
 from chats.web.thread.facts import folded_tokens
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ground_of
 from chats.web.thread.sent_now import sent_now
-from chats.web.words import counted, grouped
+from chats.web.words import grouped, token_count
 from contextpolicy.engine.budget import prepare_mark, prompt_limit
 from contextpolicy.models import AuditEvent
 from contextpolicy.resolution import values_of
+from contextpolicy.wording import join_items
 
 MOST_EVENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class PromptBar:
-    """The bar of the prompt before or after."""
+    """A bar of the prompt before or after the compaction."""
 
     label: str
     words: str
@@ -38,7 +40,7 @@ class PromptBar:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFigure:
-    """A number with its reason."""
+    """A number with a label and a note."""
 
     label: str
     value: str
@@ -47,14 +49,15 @@ class CompactionFigure:
 
 @dataclass(frozen=True, slots=True)
 class CompactionView:
-    """The page's content about its compaction, apart from its originals."""
+    """The compaction page's data, without its originals."""
 
     ground: BranchUnderPolicy
     marker: CompactionMarker
     kind: str
     state: str
     reason: str
-    author: str
+    # The user of the page started or wrote it.
+    is_own: bool
     is_in_force: bool
     is_waiting: bool
     is_paused: bool
@@ -67,13 +70,13 @@ class CompactionView:
 
     @property
     def can_edit(self) -> bool:
-        """True if this person may put other words in its place."""
+        """True if the user may edit the summary."""
         is_summary = self.marker.compaction.kind == Compaction.Kind.SUMMARY
         return self.is_in_force and is_summary and not self.marker.locks.edit
 
 
 def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> CompactionView:
-    """Return the page's content. Reads a bounded number of rows."""
+    """Return the page's data. Reads a bounded number of rows."""
     ground = ground_of(chat=chat, user=user)
     branch = ground.branch
     is_in_force = row in in_force_on(branch)
@@ -100,7 +103,7 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> C
         kind=kind,
         state=state,
         reason=not_used_words(row.reason) if row.reason and row.kind != "window" else "",
-        author=person(row.asked_by, user=user),
+        is_own=row.asked_by == f"user:{user.pk}",
         is_in_force=is_in_force,
         is_waiting=row.status == Compaction.Status.PREPARED and row.needs_approval,
         is_paused=branch.compaction_paused,
@@ -114,150 +117,188 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> C
 
 
 def in_force_on(branch: Branch) -> list[Compaction]:
-    """Return the summary in force on a branch, and the window on top of it."""
+    """Return the active summary of a branch and the window on top of it."""
     active = branch.active_compaction
     return [row for row in (active, active.base if active else None) if row]
 
 
 def state_words(row: Compaction, *, cover: Coverage) -> tuple[str, str]:
-    """Return the colour and the words of a compaction's state, as seen from a branch."""
+    """Return the CSS class and label of a compaction's state, as seen from a branch."""
     if row in cover.unused:
-        return "warn", "In force, but not used by this policy"
+        return "warn", gettext("Published, but not used by this policy")
     if row in (cover.active, cover.summary):
-        return "ok", "In use"
+        return "ok", gettext("In use")
     if row.status == Compaction.Status.PREPARED and row.needs_approval:
-        return "warn", "Waits for approval"
-    return COMPACTION_STATES[Compaction.Status(row.status)]
+        return "warn", gettext("Pending approval")
+    kind, label = COMPACTION_STATES[Compaction.Status(row.status)]
+    return kind, str(label)
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
-    """Return the tokens that a prompt may have under the row's policy."""
+    """Return the prompt limit in tokens under the row's policy."""
     window = chat.model.window if chat.model else None
     return prompt_limit(values_of(row.effective_policy), model_window=window)
 
 
 def bars_of(row: Compaction, *, scale: int) -> list[PromptBar]:
-    """Draw the prompt before and after: what was replaced, what replaced it, and the rest."""
+    """Return the bars before and after: replaced messages, summary, and the rest."""
     summary = row.summary_tokens or 0
     rest = max(row.tokens_after - summary, 0)
     replaced = max(row.tokens_before - rest, 0)
+    before = gettext("Before: replaced {part:,}, the rest {rest:,} tokens")
+    after = gettext("After: summary {part:,}, the rest {rest:,} tokens")
     return [
-        bar("Before", [("history", replaced, "replaced"), ("rest", rest, "the rest")], scale=scale),
-        bar("After", [("summary", summary, "summary"), ("rest", rest, "the rest")], scale=scale),
+        bar(
+            gettext("Before"),
+            [("history", replaced), ("rest", rest)],
+            words=before.format(part=replaced, rest=rest),
+            scale=scale,
+        ),
+        bar(
+            gettext("After"),
+            [("summary", summary), ("rest", rest)],
+            words=after.format(part=summary, rest=rest),
+            scale=scale,
+        ),
     ]
 
 
-def bar(label: str, parts: Sequence[tuple[str, int, str]], *, scale: int) -> PromptBar:
-    """Draw one bar; positions in percent of the scale."""
+def bar(label: str, parts: Sequence[tuple[str, int]], *, words: str, scale: int) -> PromptBar:
+    """Return one bar with positions in percent of the scale; `words` describes it."""
     drawn, x = [], 0.0
-    for key, tokens, _ in parts:
+    for key, tokens in parts:
         width = 100 * tokens / scale if scale else 0
         drawn.append(BarPart(key=key, x=f"{x:.2f}%", width=f"{width:.2f}%"))
         x += width + (0.35 if tokens else 0)
-    total = sum(tokens for _, tokens, _ in parts)
-    words = ", ".join(f"{name} {tokens:,}" for _, tokens, name in parts)
-    return PromptBar(
-        label=label, words=f"{label}: {words} tokens", total=grouped(total), parts=drawn
-    )
+    total = sum(tokens for _, tokens in parts)
+    return PromptBar(label=label, words=words, total=grouped(total), parts=drawn)
 
 
 def figures_of(
     row: Compaction, *, marker: CompactionMarker, chat: Chat, user: User, report: FactReport
 ) -> list[CompactionFigure]:
-    """Return the headline numbers, each with where it comes from."""
+    """Return the headline numbers with notes."""
     found = []
     if row.kind == Compaction.Kind.SUMMARY and row.summary_tokens and marker.folded_tokens:
         share = 100 * (1 - row.summary_tokens / marker.folded_tokens)
         words = f"≈ {marker.folded_tokens:,} → {row.summary_tokens:,}"
-        found.append(CompactionFigure("Replaced", words, f"−{share:.1f} %, {marker.covered}"))
+        note = ngettext(
+            "−{share:.1f} %, {n:,} message", "−{share:.1f} %, {n:,} messages", marker.count
+        ).format(share=share, n=marker.count)
+        found.append(CompactionFigure(gettext("Replaced"), words, note))
     else:
-        found.append(
-            CompactionFigure("Messages", grouped(marker.count), f"{row.from_seq} to {row.to_seq}")
-        )
-    found.append(
-        CompactionFigure("Started by", person(row.asked_by, user=user), started_words(row, chat))
-    )
+        covered = gettext("{first} to {last}").format(first=row.from_seq, last=row.to_seq)
+        found.append(CompactionFigure(gettext("Messages"), grouped(marker.count), covered))
+    by = person(row.asked_by, user=user)
+    found.append(CompactionFigure(gettext("Started by"), by, started_words(row, chat)))
     if row.kind == Compaction.Kind.SUMMARY:
-        found.append(CompactionFigure("Written by", writer(row, user=user), written_words(row)))
+        by = writer(row, user=user)
+        found.append(CompactionFigure(gettext("Written by"), by, written_words(row)))
     if report.words:
         lost = len(report.lost)
-        found.append(
-            CompactionFigure("Facts kept", report.words, f"{lost} lost" if lost else "none lost")
-        )
+        note = gettext("{n} lost").format(n=lost) if lost else gettext("none lost")
+        found.append(CompactionFigure(gettext("Facts kept"), report.words, note))
     return found
 
 
 def balance_figures(balance: Balance) -> list[CompactionFigure]:
-    """Return what was paid and what was saved, up to the prompts that were counted."""
-    unreported = f", {balance.unreported:,} not reported" if balance.unreported else ""
-    prompts = counted(balance.calls, "prompt") + unreported
-    said = {
-        "Cost": (balance.cost, "of its own calls"),
-        "Saved": (balance.saved, f"≈ {balance.saved_tokens:,} tokens in {prompts}"),
-        "Lost from the cache": (balance.lost, f"≈ {balance.lost_tokens:,} tokens read anew"),
-        "Net effect": (balance.net, "saved, less the cost and what the cache lost"),
-    }
+    """Return the cost and savings, up to the counted prompts."""
+    losses = gettext("≈ {tokens:,} tokens not read from the cache")
+    said = (
+        (gettext("Cost"), balance.cost, gettext("for its own calls")),
+        (gettext("Saved"), balance.saved, saved_words(balance)),
+        (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
+        (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),
+    )
+    unpriced = gettext("no price is set; {note}")
     return [
         CompactionFigure(
-            label,
-            balances.words(money),
-            f"a price is not set; {note}" if money.unknown else note,
+            label, balances.words(money), unpriced.format(note=note) if money.unknown else note
         )
-        for label, (money, note) in said.items()
+        for label, money, note in said
     ]
 
 
+def saved_words(balance: Balance) -> str:
+    """Return the tokens saved and the number of prompts, with those whose usage is unknown."""
+    if balance.unreported:
+        words = ngettext(
+            "≈ {tokens:,} tokens in {n:,} prompt, {unreported:,} not reported",
+            "≈ {tokens:,} tokens in {n:,} prompts, {unreported:,} not reported",
+            balance.calls,
+        )
+    else:
+        words = ngettext(
+            "≈ {tokens:,} tokens in {n:,} prompt",
+            "≈ {tokens:,} tokens in {n:,} prompts",
+            balance.calls,
+        )
+    return words.format(tokens=balance.saved_tokens, n=balance.calls, unreported=balance.unreported)
+
+
 def started_words(row: Compaction, chat: Chat) -> str:
-    """Say why the compaction was begun."""
+    """Return the reason the compaction started."""
     if row.trigger == "revision":
-        return "by an edit of the summary"
+        return gettext("edited summary")
     if row.trigger == "rerun":
-        return "written again from the originals"
+        return gettext("regenerated from the originals")
     if row.trigger == "manual":
-        return "asked for, before it was due"
+        return gettext("requested before it was due")
     if row.trigger == "turns":
         threshold = values_of(row.effective_policy).turn_threshold or 0
-        return f"more than {counted(threshold, 'turn')} without a summary"
+        return ngettext(
+            "more than {n:,} turn without a summary",
+            "more than {n:,} turns without a summary",
+            threshold,
+        ).format(n=threshold)
     if row.trigger == "overflow":
-        return "the model server refused the prompt as too long"
+        return gettext("the model server refused the prompt as too long")
     limit = limit_of(row, chat=chat)
     if not limit:
-        return f"{row.tokens_before:,} tokens"
+        return token_count(row.tokens_before)
     mark = prepare_mark(values_of(row.effective_policy), prompt_limit=limit)
-    over = "over" if row.tokens_before >= mark else "due from"
-    return f"{row.tokens_before:,} tokens, {over} {mark:,}"
+    if row.tokens_before >= mark:
+        words = gettext("{tokens:,} tokens, over {mark:,}")
+    else:
+        words = gettext("{tokens:,} tokens, due from {mark:,}")
+    return words.format(tokens=row.tokens_before, mark=mark)
 
 
 def writer(row: Compaction, *, user: User) -> str:
-    """Say whose words the summary is."""
+    """Return the author of the summary."""
     if row.trigger == "revision":
         return person(row.asked_by, user=user)
-    return "no model" if row.model_name in {"", EXTRACTIVE} else row.model_name
+    return gettext("no model") if row.model_name in {"", EXTRACTIVE} else row.model_name
 
 
 def written_words(row: Compaction) -> str:
-    """Say how long it took, and after which instructions."""
-    took = f"{row.duration_ms / 1000:.1f} s" if row.duration_ms is not None else ""
-    tries = f"attempt {row.attempt}" if row.attempt > 1 else ""
-    how = "sentences of the originals" if row.model_name == EXTRACTIVE else row.prompt_version
-    return ", ".join(part for part in (took, tries, how.replace("-", " ")) if part)
+    """Return duration, attempt and method."""
+    took = tries = ""
+    if row.duration_ms is not None:
+        took = gettext("{seconds:.1f} s").format(seconds=row.duration_ms / 1000)
+    if row.attempt > 1:
+        tries = gettext("attempt {n}").format(n=row.attempt)
+    how = row.prompt_version.replace("-", " ")
+    if row.model_name == EXTRACTIVE:
+        how = gettext("extracted sentences")
+    return join_items(part for part in (took, tries, how) if part)
 
 
 def person(name: str, *, user: User) -> str:
-    """Name a person or process of the ledger for this reader."""
+    """Return the reader's label for a user or process of the ledger."""
     if name == f"user:{user.pk}":
-        return "you"
-    return "somebody else" if name.startswith("user:") else "this server"
+        return gettext("you")
+    return gettext("another user") if name.startswith("user:") else gettext("this server")
 
 
 def others_of(row: Compaction, *, chat: Chat) -> list[Compaction]:
-    """Return the other summaries of the chat that have a text, newest first."""
+    """Return the other summaries of the chat with text, newest first."""
     rows = Compaction.objects.filter(branch__chat=chat, kind=Compaction.Kind.SUMMARY)
     return list(rows.exclude(pk=row.pk).exclude(text="").order_by("-created_at")[:100])
 
 
 def events_of(row: Compaction, *, chat: Chat, user: User) -> list[tuple[AuditEvent, str]]:
-    """Return the rows of the ledger about it, oldest first, each with who did it."""
+    """Return the ledger rows about it, oldest first, each with its actor."""
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", data__compaction=str(row.pk))
     found = list(rows.order_by("seq")[:MOST_EVENTS])
     return [(event, person(event.actor, user=user)) for event in found]

@@ -1,1 +1,1 @@
-"""The page "What the model saw"."""
+"""The "Prompt receipt" page."""

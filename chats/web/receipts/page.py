@@ -1,4 +1,4 @@
-"""The page "What the model saw": the receipts of a turn for people."""
+"""The "Prompt receipt" page: every model call of a turn."""
 
 import uuid
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.report.skip_reasons import why_not
@@ -18,18 +19,17 @@ from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, left_out_words
 from chats.web.receipts.texts import text_sent
 from chats.web.receipts.wording import adjusted_words, note_words, places
-from chats.web.words import counted, grouped
+from chats.web.words import grouped, token_count
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.resolution import values_of
 
-# The design's colours by origin; an origin that is missing has the colour of history.
+# CSS colour by origin. Other origins have the colour of history.
 COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "pins"}
-HIDDEN = "The policy hides this text."
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """One piece of the prompt in sending order."""
+    """A prompt segment, in sending order."""
 
     number: int
     origin: str
@@ -44,7 +44,7 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptFigure:
-    """A headline number with its reason."""
+    """A headline number with a label and a note."""
 
     label: str
     value: str
@@ -53,7 +53,7 @@ class ReceiptFigure:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptView:
-    """One model call."""
+    """A model call."""
 
     receipt: Receipt
     title: str
@@ -68,7 +68,7 @@ class ReceiptView:
 @require_GET
 @signed_in
 def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show every model call of a turn: what was sent, what was left out and why, and its budget."""
+    """Show every model call of a turn: segments, omissions with reasons, and budget."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
     context = {
         "chat": turn.branch.chat,
@@ -81,7 +81,7 @@ def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> H
 
 
 def calls_of(turn: Turn) -> list[ReceiptView]:
-    """Return the turn's receipts for people, with two more queries for all their texts."""
+    """Return the turn's receipts for display. Two more queries load all texts."""
     rows = list(
         turn.receipts.select_related("effective_policy", "compaction").order_by(
             "attempt", "step", "call"
@@ -94,26 +94,19 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
 
 
 def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
-    """Return one receipt for people."""
-    what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
-    title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
-    if row.purpose == "title":
-        title = "The chat's title"
-    if row.purpose == "preferences":
-        title = "What holds of the person beyond this chat"
-    if row.purpose == "warm_up":
-        title = f"Warm-up {row.call}: the next prompt without its question, read ahead"
+    """Return one receipt for display."""
     values = values_of(row.effective_policy)
     has_form = any(note.startswith(f"{PROMPT_FORM}:") for note in row.notes)
-    # A text form is one block of text with the question, as in layout A.
+    # A text form is one block of text including the question, like layout A.
     layout = "A" if has_form else values.layout
+    kind, outcome = CALL_OUTCOMES[Receipt.Outcome(row.outcome)]
     placed = places([str(segment[0]) for segment in row.segments], layout=layout)
     return ReceiptView(
         receipt=row,
-        title=title,
-        outcome=CALL_OUTCOMES[Receipt.Outcome(row.outcome)],
+        title=title_of(row, many=many),
+        outcome=(kind, str(outcome)),
         figures=figures_of(row),
-        layout="" if has_form else LAYOUTS.get(values.layout, ""),
+        layout="" if has_form else str(LAYOUTS.get(values.layout, "")),
         segments=[
             segment_view(
                 number,
@@ -133,32 +126,64 @@ def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView
     )
 
 
+def title_of(row: Receipt, *, many: bool) -> str:
+    """Return the heading of a call; `many`: the turn has several."""
+    if row.purpose == "title":
+        return gettext("The chat's title")
+    if row.purpose == "preferences":
+        return gettext("Inferred preferences")
+    if row.purpose == "warm_up":
+        title = gettext("Cache warm-up {call}: the next prompt without its question")
+        return title.format(call=row.call)
+    if not many:
+        return gettext("The call")
+    if row.purpose == "reply":
+        title = gettext("Call {call}, step {step}, attempt {attempt}")
+    else:
+        title = gettext("Call for the state, step {step}, attempt {attempt}")
+    return title.format(call=row.call, step=row.step, attempt=row.attempt)
+
+
 def figures_of(row: Receipt) -> list[ReceiptFigure]:
-    """Return the numbers of the budget, each with where it comes from."""
+    """Return the numbers of the budget with their sources."""
     budget = row.budget
     left = sum(last - first + 1 for first, last, _ in row.left_out)
-    note = f"{grouped(budget['token_budget'])} budget − {grouped(budget['reserve'])} reply"
+    note = gettext("{budget:,} budget − {reserve:,} reply").format(
+        budget=budget["token_budget"], reserve=budget["reserve"]
+    )
+    size, limit = f"≈ {grouped(row.prompt_tokens)}", grouped(budget["prompt_limit"])
+    reasons = gettext("messages, reasons below") if left else gettext("none")
     figures = [
-        ReceiptFigure("Sent", f"≈ {grouped(row.prompt_tokens)}", "tokens, our count"),
-        ReceiptFigure("Limit for the prompt", grouped(budget["prompt_limit"]), note),
-        ReceiptFigure("Left out", grouped(left), "messages, reasons below" if left else "nothing"),
+        ReceiptFigure(gettext("Sent"), size, gettext("tokens, our count")),
+        ReceiptFigure(gettext("Limit for the prompt"), limit, note),
+        ReceiptFigure(gettext("Left out"), grouped(left), reasons),
     ]
     factor = budget.get("calibration", 1.0)
     if factor != 1:
-        note = f"our count × {factor:.3f}, learned from this model's replies"
+        note = gettext("our count × {factor:.3f}, learned from this model's replies")
         estimate = f"≈ {grouped(round(row.prompt_tokens * factor))}"
-        figures.insert(1, ReceiptFigure("Estimated for the provider", estimate, note))
+        label = gettext("Estimated for the provider")
+        figures.insert(1, ReceiptFigure(label, estimate, note.format(factor=factor)))
     if counted_there := row.usage.get("input"):
         note = cache_words(row.usage.get("cached", 0), row.usage.get("written", 0))
-        figures.insert(-2, ReceiptFigure("Counted by the provider", grouped(counted_there), note))
+        label = gettext("Counted by the provider")
+        figures.insert(-2, ReceiptFigure(label, grouped(counted_there), note))
     return figures
 
 
 def cache_words(cached: int, written: int) -> str:
-    """Say how many tokens of a prompt the provider read from its cache, and wrote to it."""
-    said = [f"{grouped(cached)} of them from its cache"] if cached else []
-    said += [f"{grouped(written)} of them written to its cache"] if written else []
-    return ", ".join(said) or "the whole prompt"
+    """Return a note about tokens the provider read from and wrote to its cache."""
+    if cached and written:
+        words = gettext(
+            "{cached:,} of them from its cache, {written:,} of them written to its cache"
+        )
+    elif cached:
+        words = gettext("{cached:,} of them from its cache")
+    elif written:
+        words = gettext("{written:,} of them written to its cache")
+    else:
+        words = gettext("none of them cached")
+    return words.format(cached=cached, written=written)
 
 
 def segment_view(
@@ -170,7 +195,7 @@ def segment_view(
     values: PolicyValues,
     whole: int,
 ) -> SegmentView:
-    """Return one segment: its text if it is still stored and may be shown, its size, its source."""
+    """Return one segment with text, size and source. Hidden or deleted texts are replaced."""
     origin, label, seq, tokens, _, digest, _ = segment
     size = int(str(tokens))
     message = sources.messages.get(str(label))
@@ -178,26 +203,32 @@ def segment_view(
         text, cuts = text_sent(message, segment, values=values, view=sources.view)
     else:
         text, cuts = sources.texts.get(str(digest or label), ""), ()
-    origin_words = ORIGINS.get(str(origin), str(origin))
+    origin_words = str(ORIGINS.get(str(origin), origin))
     if sources.view is not None and origin == "question":
-        # A mate's, or the person's.
-        origin_words = "Newest message"
-    # A text that a person wrote for their own chat is not hidden from them.
+        # Written by another agent or the user.
+        origin_words = gettext("Newest message")
+    # Users always see the system text they wrote for their own chat.
     if values.hide_system_text and origin == "system" and label != "chat":
-        text = f"{HIDDEN} {counted(len(text), 'character')}, kept as {digest}"
+        text = ngettext(
+            "The policy hides this text. {n:,} character, stored as {digest}",
+            "The policy hides this text. {n:,} characters, stored as {digest}",
+            len(text),
+        ).format(n=len(text), digest=digest)
     return SegmentView(
         number=number,
         origin=origin_words,
         colour=COLOURS.get(str(origin), "history"),
-        where=f"Message {seq}" if seq else PARTS.get(str(label), ""),
+        where=gettext("Message {seq}").format(seq=seq) if seq else str(PARTS.get(str(label), "")),
         place=place,
-        text=text or "This text is no longer stored.",
+        text=text or gettext("This text is no longer stored."),
         cuts=cuts,
-        tokens=counted(size, "token"),
+        tokens=token_count(size),
         width=f"{min(100 * size / max(whole, 1), 100):.1f}%",
     )
 
 
 def range_words(first: int, last: int) -> str:
-    """Return a range of messages for people."""
-    return f"Message {first}" if first == last else f"Messages {first} to {last}"
+    """Return the label of a range of messages."""
+    if first == last:
+        return gettext("Message {seq}").format(seq=first)
+    return gettext("Messages {first} to {last}").format(first=first, last=last)

@@ -1,4 +1,4 @@
-"""The page "The request as sent": one model call, built again from what is stored."""
+"""The "Request as sent" page: one model call, rebuilt from stored data."""
 
 import uuid
 
@@ -36,7 +36,9 @@ def request_sent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
             "turn": receipt.turn,
             "receipt": receipt,
             "sent": sent,
-            "lines": [(line, [ORIGINS.get(o, o) for o in line.origins]) for line in sent.lines],
+            "lines": [
+                (line, [str(ORIGINS.get(o, o)) for o in line.origins]) for line in sent.lines
+            ],
             "broken_by": ORIGINS.get(sent.prefix.broken_by, "") if sent.prefix else "",
         }
         return render(request, "chats/request.html", context)

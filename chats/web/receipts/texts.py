@@ -1,11 +1,13 @@
-"""The text of a message as a prompt had it, with words for its cuts."""
+"""Message text as a prompt contained it, with labels for its cuts."""
 
 from collections.abc import Sequence
+
+from django.utils.translation import gettext
 
 from chats.models import Message
 from chats.prompt.agents import AgentView
 from chats.prompt.sent_texts import of_message
-from chats.web.words import cut_words, grouped
+from chats.web.words import cut_words
 from contextpolicy.engine.policy import PolicyValues
 
 
@@ -16,9 +18,9 @@ def text_sent(
     values: PolicyValues,
     view: AgentView | None = None,
 ) -> tuple[str, Sequence[str]]:
-    """Return what a segment sent of a message, and by how much it was cut, in words.
+    """Return the text a segment sent of a message, and labels for its cuts.
 
-    `view`: of the agent to whom it was sent.
+    `view`: the perspective of the agent that received it.
     """
     cut_to, results_to = segment[4], segment[6]
     sent = of_message(message, segment, values=values, view=view)
@@ -27,5 +29,6 @@ def text_sent(
     limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]
     words = cut_words(limits[0], limits[1])
     if len(sent.text) < sent.whole:
-        words.append(f"{grouped(len(sent.text))} of {grouped(sent.whole)} characters sent")
+        rest = gettext("{sent:,} of {whole:,} characters sent")
+        words.append(rest.format(sent=len(sent.text), whole=sent.whole))
     return sent.text, words

@@ -1,38 +1,44 @@
-"""The words of receipts: what differed from plain sending, and where each piece stands."""
+"""Sentences of receipts: deviations from plain sending, and positions of segments."""
 
 from collections.abc import Mapping, Sequence
 
-from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
+from django.utils.translation import gettext
 
-# The origins that stand in the block of text of a text layout.
+from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
+from contextpolicy.wording import join_sentences
+
+# Origins that are part of the text block in a text layout.
 _BLOCK = frozenset({"summary", "pin", "tail", "history"})
 
 
 def note_words(notes: Sequence[str]) -> list[str]:
-    """Return the notes of a receipt as sentences; an unknown note is shown as it is."""
+    """Return the notes of a receipt as sentences; unknown notes unchanged."""
     details = [note for note in notes if note.startswith("strategy:")]
     found = []
     for note in notes:
         if note == "strategy":
-            found.append(" ".join([CHANGES[note], *map(_fallback, details)]))
+            found.append(join_sentences(CHANGES[note], *map(_fallback, details)))
         elif note not in details:
-            found.append(CHANGES.get(note) or _of_message(note))
+            found.append(str(CHANGES[note]) if note in CHANGES else _of_message(note))
     return found
 
 
 def adjusted_words(adjusted: Sequence[Sequence[object]]) -> list[str]:
-    """Say which values were used because those of the policies cannot work with the model."""
+    """Return sentences about values adjusted because the policies' values do not fit the model."""
+    words = gettext(
+        "{name} is {used} instead of {wanted}: the policies’ values do not work together with this "
+        "model."
+    )
     return [
-        f"{name} is {_value(used)} instead of {_value(wanted)}: the policies' values cannot work "
-        "together with this model."
+        words.format(name=name, used=_value(used), wanted=_value(wanted))
         for name, wanted, used in adjusted
     ]
 
 
 def places(origins: Sequence[str], *, layout: str) -> list[str]:
-    """Say for each segment of a text layout in which message of the request it stands.
+    """Return, per segment of a text layout, the request message that contains it.
 
-    Empty for layouts that send each message for itself, and for the steps of the reply.
+    Empty for layouts that send each message separately, and for the steps of the reply.
     """
     if layout not in LAYOUTS:
         return [""] * len(origins)
@@ -45,23 +51,22 @@ def places(origins: Sequence[str], *, layout: str) -> list[str]:
         "continue": asked,
         **dict.fromkeys(_BLOCK, first),
     }
-    return [
-        f"in message {numbers[origin]} of the request" if origin in numbers else ""
-        for origin in origins
-    ]
+    words = gettext("in message {n} of the request")
+    return [words.format(n=numbers[origin]) if origin in numbers else "" for origin in origins]
 
 
 def _fallback(note: str) -> str:
     _, kind, *detail = note.split(":", 2)
-    return FALLBACKS.get(kind, kind).format(detail=":".join(detail))
+    return str(FALLBACKS.get(kind, kind)).format(detail=":".join(detail))
 
 
 def _of_message(note: str) -> str:
     seq, _, repair = note.partition(":")
     if seq == "state":
-        return f"The state is the one before: {STATE_KEPT.get(repair, repair.replace('_', ' '))}."
+        reason = STATE_KEPT.get(repair, repair.replace("_", " "))
+        return gettext("The state was not updated: {reason}.").format(reason=reason)
     words = REPAIRS.get(repair.partition(":")[0])
-    return f"Message {seq}: {words}." if words else note
+    return gettext("Message {seq}: {words}.").format(seq=seq, words=words) if words else note
 
 
 def _value(value: object) -> str:

@@ -1,1 +1,1 @@
-"""The page of the state of a chat."""
+"""The chat state page."""

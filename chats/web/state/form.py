@@ -1,4 +1,4 @@
-"""A form made of a JSON Schema: one control per declared field, an empty one means unknown."""
+"""A form built from a JSON Schema: one control per declared field. Empty means unknown."""
 
 import json
 from collections.abc import Mapping
@@ -6,25 +6,25 @@ from typing import Any
 
 from django import forms
 from django.forms.fields import InvalidJSONInput
+from django.utils.translation import gettext
 
 from chats.record.states import Kept
 from contextpolicy.engine.strategies.entity_state import LARGEST_STATE
 
 ONE_LINE = 200
-UNKNOWN = ("", "not known")
 TEXT = {"class": "input", "autocomplete": "off", "dir": "auto"}
 
 
 class StateForm(forms.Form):
     """The declared fields of a state.
 
-    After `is_valid`: `said` holds the values, `removed` the names of the fields left empty. The
-    domain checks whether they fit the schema.
+    After `is_valid`, `said` has the values and `removed` the names of the empty fields. The domain
+    validates them against the schema.
     """
 
     def __init__(self, kept: Kept, *, data: Any = None) -> None:
         super().__init__(data)
-        # Names are an administrator's free text; controls are numbered.
+        # Field names are an administrator's free text, so controls are numbered.
         self.names: dict[str, str] = {}
         for number, name in enumerate(kept.declared):
             schema = kept.schema["properties"][name]
@@ -35,42 +35,43 @@ class StateForm(forms.Form):
 
     @property
     def said(self) -> dict[str, Any]:
-        """The values of the fields that have one."""
+        """Values of the fields that are not empty."""
         given = {name: self.cleaned_data[key] for key, name in self.names.items()}
         return {name: meant(value) for name, value in given.items() if not is_unknown(value)}
 
     @property
     def removed(self) -> list[str]:
-        """The declared fields that have none."""
+        """Names of the empty fields."""
         said = self.said
         return [name for name in self.names.values() if name not in said]
 
 
 class Value(forms.JSONField):
-    """JSON where a schema asks for more than one line."""
+    """A JSON text field, for schemas that need more than one line."""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """Keep what was typed as it was typed."""
+        """Return invalid input unchanged, so that it is shown as typed."""
         return InvalidJSONInput(data or "")
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text in the control; nothing instead of null."""
+        """Return the text in the control; empty for null."""
         return "" if value is None else super().prepare_value(value)
 
 
 def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
-    """Make the control for a field."""
+    """Return the control for a field."""
     common: dict[str, Any] = {
         "label": str(schema.get("title", name)),
         "help_text": str(schema.get("description", "")),
         "required": False,
     }
+    unknown = ("", gettext("not known"))
     kind = schema.get("type")
     if isinstance(schema.get("enum"), list):
         return forms.TypedChoiceField(
             coerce=json.loads,
             empty_value=None,
-            choices=[UNKNOWN, *((json.dumps(item), shown(item)) for item in schema["enum"])],
+            choices=[unknown, *((json.dumps(item), shown(item)) for item in schema["enum"])],
             initial="" if value is None else json.dumps(value),
             widget=forms.Select(attrs={"class": "input"}),
             **common,
@@ -79,7 +80,7 @@ def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
         return forms.TypedChoiceField(
             coerce=json.loads,
             empty_value=None,
-            choices=[UNKNOWN, ("true", "Yes"), ("false", "No")],
+            choices=[unknown, ("true", gettext("Yes")), ("false", gettext("No"))],
             initial="" if value is None else json.dumps(value),
             widget=forms.Select(attrs={"class": "input"}),
             **common,
@@ -97,7 +98,7 @@ def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
 def text_control(
     schema: Mapping[str, Any], value: str | None, common: Mapping[str, Any]
 ) -> forms.Field:
-    """Make a control for text: a line, several lines, or a day."""
+    """Return a text control: one line, several lines, or a date."""
     longest = int(schema.get("maxLength", LARGEST_STATE))
     widget: forms.Widget = forms.Textarea(attrs={**TEXT, "rows": "2"})
     if schema.get("format") == "date":
@@ -108,23 +109,23 @@ def text_control(
 
 
 def meant(value: Any) -> Any:
-    """Return a control's value as the state keeps it."""
+    """Return a control's value as stored in the state."""
     return value.replace("\r\n", "\n") if isinstance(value, str) else value
 
 
 def is_unknown(value: Any) -> bool:
-    """Tell whether a control was left empty."""
+    """Return True if a control is empty."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 
 def shown(value: Any) -> str:
-    """Write a value for people: texts as they are, others as JSON."""
+    """Format a value for display: text unchanged, other values as JSON."""
     if isinstance(value, bool):
-        return "Yes" if value else "No"
+        return gettext("Yes") if value else gettext("No")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def version_in(data: Mapping[str, Any], name: str = "version") -> int:
-    """Return the version that the person saw; -1, which is none, if the form does not say."""
+    """Return the version the form was based on; -1, which never exists, if missing."""
     value = str(data.get(name, ""))
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1

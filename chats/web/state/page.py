@@ -1,4 +1,4 @@
-"""The state of a chat: shown beside the meter, corrected and emptied on a page of its own."""
+"""The chat state: shown beside the meter, edited on its own page."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from datetime import datetime
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.actions import corrections
@@ -18,12 +19,11 @@ from chats.record.states import Kept, StateChanged
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import STATE_VERSIONS
 from chats.web.state.form import StateForm, shown, version_in
-from chats.web.words import counted
 
 
 @dataclass(frozen=True, slots=True)
 class FieldView:
-    """One field of the state; `value` is empty while nothing is known."""
+    """A field of the state. `value` is empty if unknown."""
 
     name: str
     label: str
@@ -34,35 +34,37 @@ class FieldView:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The state for people."""
+    """The state for display."""
 
     fields: Sequence[FieldView]
     version: int
 
     @property
     def known(self) -> int:
-        """The number of fields that have a value."""
+        """Number of fields with a value."""
         return sum(1 for field in self.fields if field.source)
 
     @property
     def words(self) -> str:
-        """The number in words: 2 of 3 fields known."""
-        return f"{self.known:,} of {counted(len(self.fields), 'field')} known"
+        """The number as text: 2 of 3 fields known."""
+        return ngettext(
+            "{known:,} of {n:,} field known", "{known:,} of {n:,} fields known", len(self.fields)
+        ).format(known=self.known, n=len(self.fields))
 
 
 def state_view(kept: Kept) -> StateView:
-    """Return the state with where each value came from."""
+    """Return the state with the source of each value."""
     return StateView(fields=[field_of(kept, name) for name in kept.names], version=kept.version)
 
 
 def label_of(name: str, *, kept: Kept) -> str:
-    """Return the title of a field in the schema, or its name."""
+    """Return the field's title in the schema, or its name."""
     declared = kept.schema.get("properties", {}).get(name)
     return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
 
 
 def field_of(kept: Kept, name: str) -> FieldView:
-    """Return one field, with its title from the schema."""
+    """Return one field with its title."""
     title = label_of(name, kept=kept)
     if name not in kept.values:
         return FieldView(name=name, label=title, value="", source="", at=None)
@@ -71,7 +73,7 @@ def field_of(kept: Kept, name: str) -> FieldView:
         name=name,
         label=title,
         value=shown(kept.values[name]),
-        source=STATE_VERSIONS[origin["by"]].format(seq=origin["seq"]),
+        source=str(STATE_VERSIONS[origin["by"]]).format(seq=origin["seq"]),
         at=datetime.fromisoformat(origin["at"]),
     )
 
@@ -79,9 +81,9 @@ def field_of(kept: Kept, name: str) -> FieldView:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the state with its form, and store corrections.
+    """Show the state with its form, or save corrections.
 
-    A correction that is refused comes back with its sentence.
+    A refused correction is returned with the error.
     """
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     found = corrections.state_in(chat=chat)
@@ -100,32 +102,34 @@ def state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             now=timezone.now(),
         )
     except StateChanged as refusal:
-        # The form shows what is in force now, and beside it what was typed over an older version.
+        # Show the current values, next to the values typed over an older version.
         now = corrections.state_in(chat=chat)
         seen = states.newest(now.branch, up_to=version_in(request.POST))
         differing = typed(form, seen=seen, kept=now.kept)
         return answer(request, chat, now.kept, typed=differing, refusal=refusal)
     except Refusal as refusal:
         return answer(request, chat, found.kept, form=form, refusal=refusal)
-    return done(request, chat, found.kept, saved="Saved. It counts from the next message on.")
+    saved = gettext("Saved. It applies from the next message on.")
+    return done(request, chat, found.kept, saved=saved)
 
 
 @require_POST
 @signed_in
 def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Empty the state."""
+    """Clear the state."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     version = version_in(request.POST)
     try:
         found = corrections.reset(chat=chat, user=request.user, version=version, now=timezone.now())
     except StateChanged as refusal:
         return answer(request, chat, corrections.state_in(chat=chat).kept, refusal=refusal)
-    return done(request, chat, found.kept, saved="Emptied. The next messages fill it again.")
+    saved = gettext("Cleared. The next messages fill it again.")
+    return done(request, chat, found.kept, saved=saved)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """One field of a version: its values before and after, for people; empty: not known."""
+    """A changed field of a version, formatted. Empty values are unknown."""
 
     label: str
     before: str
@@ -135,7 +139,7 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """One version of the state for people."""
+    """A version of the state for display."""
 
     row: ChatState
     changes: Sequence[ChangeView]
@@ -143,14 +147,14 @@ class VersionView:
 
     @property
     def kind(self) -> str:
-        """How it came about."""
+        """Label of its origin."""
         return str(ChatState.Kind(self.row.kind).label)
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the versions of the state with what each changed; bring the chosen one back."""
+    """Show the state's versions with their changes, or restore the chosen one."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return versions_page(request, chat)
@@ -170,7 +174,7 @@ def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def versions_page(
     request: PersonRequest, chat: Chat, *, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the history; after a refusal with its sentence."""
+    """Render the history, with a refusal if any."""
     found, versions = corrections.history(chat=chat)
     context = {
         "chat": chat,
@@ -184,7 +188,7 @@ def versions_page(
 
 
 def version_view(version: states.Version, *, kept: Kept) -> VersionView:
-    """Return a version with the titles of its fields."""
+    """Return a version with field titles."""
     changes = [
         ChangeView(
             label=label_of(change.name, kept=kept),
@@ -198,9 +202,9 @@ def version_view(version: states.Version, *, kept: Kept) -> VersionView:
 
 
 def typed(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
-    """Return what a person typed: values unlike those of the state they saw, and unlike the state.
+    """Return the values that the user changed and that differ from the current state.
 
-    What another version changed meanwhile, in fields that they left alone, is none of it.
+    Fields that the user left unchanged are not included, even if another version changed them.
     """
     known = [kept.values, *([seen.values] if seen else [])]
     return [
@@ -211,7 +215,7 @@ def typed(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldV
 
 
 def done(request: PersonRequest, chat: Chat, kept: Kept, *, saved: str) -> HttpResponse:
-    """Show the new state: as a part, or as its page again so that a reload sends nothing twice."""
+    """Return the new state: a partial, or a redirect so that a reload sends nothing twice."""
     if not request.htmx:
         return redirect("chats:state", chat.pk)
     return answer(request, chat, kept, saved=saved)
@@ -228,9 +232,9 @@ def answer(
     saved: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """Render the page, or its changing part for a page that is there already."""
+    """Render the page, or its changing part for htmx."""
     view, form = state_view(kept), form or StateForm(kept)
-    # The declared fields come first, in the order of their controls.
+    # Declared fields come first, in the order of their controls.
     declared = len(form.names)
     context = {
         "chat": chat,
@@ -242,7 +246,7 @@ def answer(
         "saved": saved,
     }
     if request.htmx:
-        # As a success: htmx does not put a part with an error status in its place.
+        # Status 200, because htmx does not swap in a response with an error status.
         return render(request, "chats/_state_form.html", context)
     return render(
         request, "chats/state.html", context, status=refusal.status if refusal else status

@@ -1,1 +1,1 @@
-"""The thread of a chat: its rows, its entries, and what changes while somebody reads it."""
+"""The chat thread: rows, entries, and updates of open pages."""

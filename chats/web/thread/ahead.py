@@ -1,7 +1,9 @@
-"""Says in words what the next message of a team's chat takes, and what the newest one has cost."""
+"""Cost preview for team chats: agents, token limits, and the cost so far."""
 
 from dataclasses import dataclass
 from decimal import Decimal
+
+from django.utils.translation import gettext, ngettext
 
 from chats.models import Chat
 from chats.prompt.outlook import Outlook
@@ -9,59 +11,82 @@ from chats.teams import ahead, play
 from chats.teams.ahead import Ahead
 from chats.web.thread.round_state import replies
 from chats.web.words import grouped
+from contextpolicy.engine.costs import total
 
-# Smaller sums are not written out.
+# Smaller amounts are shown as "less than".
 SMALLEST = Decimal("0.0001")
 
 
 @dataclass(frozen=True, slots=True)
 class AheadWords:
-    """The sentence at the message box, and those beside it in the breakdown."""
+    """The sentence at the message box, and the notes in the breakdown."""
 
     line: str
     notes: tuple[str, ...]
 
 
 def ahead_words(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
-    """Return what is said of the next message; None where no team replies."""
+    """Return the preview for the next message; None without a team."""
     roster = play.roster_in(chat)
     found = ahead.ahead(chat, roster=roster, outlook=outlook) if roster else None
     if roster is None or found is None:
         return None
     notes = [
-        "The sizes above are those of the whole chat; each agent is sent what its own window"
-        " leaves of it.",
-        f"No further reply begins once they have taken {grouped(found.most_tokens)} tokens,"
-        " prompts and replies together.",
+        gettext(
+            "The sizes above are for the whole chat. Each agent receives only the part within its"
+            " own window."
+        ),
+        gettext(
+            "No further reply starts after {tokens} tokens, prompts and replies together."
+        ).format(tokens=grouped(found.most_tokens)),
     ]
-    cost = ahead.spent(chat) if ahead.is_priced(roster, model=outlook.choice.model) else None
+    costs = ahead.spent(chat) if ahead.is_priced(roster, model=outlook.choice.model) else ()
+    cost = total(*costs) if costs else None
     if cost is not None:
-        notes.append(f"The replies to the newest message have cost {money(cost)}.")
+        words = gettext("The replies to the newest message cost {cost}.")
+        notes.append(words.format(cost=money(cost)))
+    elif costs:
+        notes.append(
+            gettext(
+                "The cost of the replies to the newest message is unknown: a model has no price, or"
+                " its provider reported no usage."
+            )
+        )
     if cost is not None or found.cost is not None:
-        notes.append("Costs are in the currency of the model’s price.")
+        notes.append(gettext("Costs are in the currency of the model’s price."))
     return AheadWords(line_of(found), tuple(notes))
 
 
 def line_of(found: Ahead) -> str:
-    """Say who replies, how often at most, and what the first of them is sent."""
-    agents = f"{found.agents} {'agent replies' if found.agents == 1 else 'agents reply'}"
-    who = {
-        "all": agents,
-        "round_robin": f"{agents} in turn" if found.agents > 1 else agents,
-        "person": f"{found.first} replies, or whom you name",
-    }
-    line = f"{who[found.routing]}, at most {replies(found.most_replies)}"
+    """Return who replies, the maximum number of replies, and the first prompt's size."""
+    if found.routing == "person":
+        words = gettext("{name} replies, or the agents you name, at most {replies}")
+    elif found.routing == "round_robin" and found.agents > 1:
+        words = gettext("{n} agents reply in turn, at most {replies}")
+    else:
+        words = ngettext(
+            "{n} agent replies, at most {replies}",
+            "{n} agents reply, at most {replies}",
+            found.agents,
+        )
+    who = words.format(n=found.agents, name=found.first, replies=replies(found.most_replies))
     if found.tokens is None:
-        return f"{line}."
-    cost = f", at a cost of about {money(found.cost)}" if found.cost is not None else ""
-    return f"{line}; about {grouped(rounded(found.tokens))} tokens sent for the first{cost}."
+        return gettext("{who}.").format(who=who)
+    tokens = grouped(rounded(found.tokens))
+    if found.cost is None:
+        line = gettext("{who}; about {tokens} tokens sent for the first.")
+        return line.format(who=who, tokens=tokens)
+    line = gettext("{who}; about {tokens} tokens sent for the first, at a cost of about {cost}.")
+    return line.format(who=who, tokens=tokens, cost=money(found.cost))
 
 
 def rounded(tokens: int) -> int:
-    """Round an estimate to two figures: more would be said than is known."""
+    """Round an estimate to two significant digits, its actual precision."""
     return round(tokens, -max(len(str(tokens)) - 2, 0))
 
 
 def money(cost: Decimal) -> str:
-    """Write a sum of money."""
-    return f"{cost:,.4f}" if cost >= SMALLEST or not cost else f"less than {SMALLEST}"
+    """Format an amount."""
+    if cost >= SMALLEST or not cost:
+        return f"{cost:,.4f}"
+    return gettext("less than {amount}").format(amount=SMALLEST)

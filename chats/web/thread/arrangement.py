@@ -1,7 +1,7 @@
-"""Arranges what was read of a chat into the entries of its page, in order.
+"""Arranges the rows of a chat into page entries, in order.
 
-Markers stand at the end of their range, ends without a whole reply behind their message, and a mark
-before the first message of each day. The tail, which may still change, is split off by its seq.
+Markers follow the end of their range. Failed or stopped turns follow their message. A day mark
+precedes the first message of each day. The tail, which may still change, is split off at a seq.
 """
 
 import uuid
@@ -43,11 +43,11 @@ def arrange(
     newest: bool,
     known: int | None = None,
 ) -> list[Entry]:
-    """Return the page's entries in order; with `top` that of the summary in force stands first.
+    """Return the page's entries in order.
 
-    `borders`: the compactions whose markers stand on this page at the end of their range,
-    ascending. `newest`: nothing is said behind these entries. `known`: the page has the words of
-    the messages from this seq on.
+    `top`: the active summary's entry comes first. `borders`: compactions with a marker at the end
+    of their range on this page, ascending. `newest`: the page ends with the newest message.
+    `known`: the page already has the text of messages from this seq on.
     """
     cover, borders = ground.cover, list(borders)
     summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
@@ -93,9 +93,9 @@ def arrange(
 
 
 def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
-    """Yield the live reply, or those in their lanes, and the waiting messages.
+    """Yield the running replies (one per lane) and the waiting messages.
 
-    The messages stand behind the reply, unless it replies to them.
+    Waiting messages follow the reply, unless it replies to them.
     """
     turns = rows.running
     is_queued = all(turn.status == Turn.Status.QUEUED for turn in turns) and bool(turns)
@@ -113,7 +113,7 @@ def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterato
 
 
 def live_entry(turn: Turn, *, is_last: bool) -> Live:
-    """Return a reply that is being written, or waits for a worker; the last one has the button."""
+    """Return a reply that is being written or queued. The last one has the stop button."""
     words = turn.partial_text
     if turn.agent is not None:
         words = SpokenSoFar(turn.agent.name).take(words)
@@ -123,7 +123,7 @@ def live_entry(turn: Turn, *, is_last: bool) -> Live:
 
 
 def queue_of(turn: Turn) -> Queue:
-    """Return how a queued turn stands in the line of this installation."""
+    """Return a turn's position in the queue of this installation."""
     now = timezone.now()
     ahead = statements.QUEUED_BEFORE.tuples(turn=turn.pk, queued_at=turn.queued_at)
     return Queue(
@@ -134,9 +134,9 @@ def queue_of(turn: Turn) -> Queue:
 
 
 def borders_of(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
-    """Return the compactions whose markers stand at the end of their range.
+    """Return the compactions with a marker at the end of their range.
 
-    They are a window, and those that are not sent.
+    These are the window and the compactions that are not sent.
     """
     window = [cover.active] if cover.active and cover.window_to else []
     return sorted([*window, *cover.unused, *rows.told], key=lambda row: row.to_seq)
@@ -145,9 +145,9 @@ def borders_of(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
 def marker(
     row: Compaction, html: dict[str, SafeString], *, rows: ThreadRows, ground: BranchUnderPolicy
 ) -> CompactionMarker:
-    """Return the compaction marker of a compaction.
+    """Return the marker of a compaction.
 
-    A summary in force stands before all, any other compaction at the end of its range.
+    The active summary's marker comes first, other markers at the end of their range.
     """
     is_undone = row.status == Compaction.Status.UNDONE
     return CompactionMarker(
@@ -165,9 +165,9 @@ def marker(
 
 
 def outcomes_of(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
-    """Return ends without a whole reply, by the message they stand behind.
+    """Return failed and empty stopped turns, by the message they follow.
 
-    Of several tries at one message only the last counts.
+    Of several attempts at one message only the last is included.
     """
     latest = {(cause_of(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
     last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
@@ -182,7 +182,7 @@ def outcomes_of(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
 
 
 def before_agent(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
-    """Return the last message that an agent was shown whose reply failed without a word."""
+    """Return the last message shown to an agent whose reply failed without text."""
     if turn.agent_id is None or turn.seen_to is None:
         return None
     shown_to = [row.pk for row in rows.messages if row.seq and row.seq <= turn.seen_to]
@@ -190,7 +190,7 @@ def before_agent(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
 
 
 def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
-    """Mark the newest message of the entries as last, and whether it may be continued."""
+    """Mark the newest message as last, and whether it can be continued."""
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, MessageEntry):
@@ -200,7 +200,7 @@ def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
 
 
 def continues(entry: MessageEntry, turn: Turn | None) -> bool:
-    """Tell whether a message is the cut reply of the last turn."""
+    """Return True if the message is the truncated reply of the last turn."""
     return (
         turn is not None
         and turn.is_over
@@ -210,7 +210,7 @@ def continues(entry: MessageEntry, turn: Turn | None) -> bool:
 
 
 def with_days(entries: list[Entry], *, previous: date | None) -> list[Entry]:
-    """Insert a mark before the first message of each day, in the reader's zone."""
+    """Insert a day mark before the first message of each day, in the reader's zone."""
     today = timezone.localdate()
     marked: list[Entry] = []
     for entry in entries:
@@ -223,12 +223,12 @@ def with_days(entries: list[Entry], *, previous: date | None) -> list[Entry]:
 
 
 def day_of(message: Message | None) -> date | None:
-    """Return the day of a message in the reader's zone."""
+    """Return the date of a message in the reader's zone."""
     return timezone.localtime(message.created_at).date() if message else None
 
 
 def split(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
-    """Split the entries into those before a seq, and those from it on with what waits."""
+    """Split the entries at a seq. Waiting messages belong to the second part."""
     for index, entry in enumerate(entries):
         if isinstance(entry, MessageEntry | Live) and seq_of(entry) >= at:
             start = index - 1 if index and isinstance(entries[index - 1], DayMark) else index
@@ -237,13 +237,13 @@ def split(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
 
 
 def seq_of(entry: Entry) -> float:
-    """Return the seq of a message's entry; any other entry, and one that waits, is at the end."""
+    """Return the seq of a message entry; infinity for waiting messages and other entries."""
     seq = entry.message.seq if isinstance(entry, MessageEntry) else None
     return float("inf") if seq is None else seq
 
 
 def tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
-    """Return the seq at which the part begins that may still change; `end` if all of it waits."""
+    """Return the first seq of the part that may still change; `end` if only waiting ones can."""
     unfinished = [turn for turn in rows.turns if not turn.is_over]
     anchors = unfinished or [turn for turn in [rows.last_turn] if turn]
     causes = {cause_of(turn) for turn in anchors}

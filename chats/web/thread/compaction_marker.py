@@ -1,4 +1,4 @@
-"""The compaction marker: its place in the thread, its words, and what a summary kept and lost."""
+"""The compaction marker: position, labels, and the facts a summary kept and lost."""
 
 import re
 import uuid
@@ -10,24 +10,26 @@ from zlib import crc32
 
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
 
 from chats.actions.locks import Locks
 from chats.compaction.people.undo import NothingToRedo
 from chats.models import Compaction
 from chats.web.reasons import FACT_KINDS, WINDOW_REASONS, not_used_words
 from chats.web.thread.sent_now import SentNow
-from chats.web.words import counted, short
+from chats.web.words import message_count, short
 from contextpolicy.engine.claims import without_label, without_labels
 from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.wording import join_items
 
 WORDS = re.compile(r"\w+")
-# Originals on one page.
+# Original messages per page.
 ORIGINALS_PAGE = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SummarySource:
-    """A message that a line of a summary comes from; `address` is empty if it is not under it."""
+    """A source message of a summary line. `address` is empty outside the covered range."""
 
     seq: int
     address: str
@@ -36,17 +38,17 @@ class SummarySource:
 
 @dataclass(frozen=True, slots=True)
 class Bullet:
-    """A line of a summary with its sources."""
+    """A summary line with its sources."""
 
     html: SafeString
     sources: Sequence[SummarySource]
-    # No message that the summary was made of is named as its source.
+    # True if the line has no source among the summarised messages.
     unsupported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a summary under its heading."""
+    """A section of a summary with its heading."""
 
     title: str
     bullets: Sequence[Bullet]
@@ -54,7 +56,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class FactCount:
-    """The count of the originals' facts that stand in the summary, and those that do not."""
+    """Number of facts in the originals and in the summary, and the missing ones."""
 
     kept: int
     total: int
@@ -62,17 +64,23 @@ class FactCount:
 
     @property
     def words(self) -> str:
-        """The count in words: 33 of 36 checked facts kept."""
-        return f"{self.kept:,} of {counted(self.total, 'checked fact')} kept"
+        """The count as text: 33 of 36 checked facts kept."""
+        words = ngettext(
+            "{kept:,} of {n:,} checked fact kept",
+            "{kept:,} of {n:,} checked facts kept",
+            self.total,
+        )
+        return words.format(kept=self.kept, n=self.total)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionMarker:
-    """The marker of a compaction in the thread. `folded_tokens`: of the messages, where known.
+    """The marker of a compaction in the thread.
 
-    `is_paused`: automatic compaction rests on this branch after an undo. `is_unused`: in force, but
-    the present policy makes no use of it. `can_redo`: what it was put on is in force now. `sent`:
-    what the next message sends of its range; None if that cannot be told.
+    `folded_tokens`: tokens of the covered messages, if known. `is_paused`: automatic compaction is
+    paused on this branch after an undo. `is_unused`: published, but not used by the current policy.
+    `can_redo`: the compaction it was based on is active. `sent`: how the next prompt sends its
+    range; None if unknown.
     """
 
     partial: ClassVar[str] = "chats/_compaction_marker.html"
@@ -89,7 +97,7 @@ class CompactionMarker:
 
     @property
     def look(self) -> str:
-        """A digest of what the marker shows; empty where it tells of a time that goes on."""
+        """Digest of the marker's content; empty if it shows a running time."""
         row = self.compaction
         if row.status in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
             return ""
@@ -100,65 +108,69 @@ class CompactionMarker:
 
     @property
     def author(self) -> str:
-        """The words for who had it made."""
+        """Label of who started the compaction."""
         trigger = self.compaction.trigger
         if trigger == "revision":
-            return "edited by a person"
-        return "by a person" if trigger in {"manual", "rerun"} else "automatically"
+            return gettext("edited by a user")
+        if trigger in {"manual", "rerun"}:
+            return gettext("by a user")
+        return gettext("automatically")
 
     @property
     def count(self) -> int:
-        """The number of messages that the compaction stands for, or leaves out."""
+        """Number of messages that the compaction covers."""
         row = self.compaction
         return row.to_seq - row.from_seq + 1 - len(row.exceptions)
 
     @property
     def covered(self) -> str:
-        """The number of those messages in words."""
-        return counted(self.count, "message")
+        """The number of covered messages as text."""
+        return message_count(self.count)
 
     @property
     def what(self) -> str:
-        """The marker's first words."""
+        """Title of the marker."""
         if self.compaction.kind == Compaction.Kind.WINDOW:
             left = self.count if self.sent is None else self.sent.none
-            return f"{counted(left, 'message')} no longer sent"
-        return f"{self.covered} summarised"
+            words = ngettext("{n:,} message no longer sent", "{n:,} messages no longer sent", left)
+            return words.format(n=left)
+        words = ngettext("{n:,} message summarised", "{n:,} messages summarised", self.count)
+        return words.format(n=self.count)
 
     @property
     def is_left_out(self) -> bool:
-        """True if the prompt has no room for the summary although it is in force."""
+        """True if the summary is active but does not fit into the prompt."""
         return self.sent is not None and not self.sent.summary
 
     @property
     def tokens(self) -> str:
-        """The tokens before and after: of the messages and their summary, or of the prompt."""
+        """Tokens before and after: of the messages and the summary, or of the prompt."""
         row = self.compaction
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
             summary = row.summary_tokens or ApproximateCounter().count(row.text)
-            return f"≈ {short(self.folded_tokens)} → {short(summary)} tokens"
+            words = gettext("≈ {before} → {after} tokens")
+            return words.format(before=short(self.folded_tokens), after=short(summary))
         if not row.tokens_before:
             return ""
-        return f"prompt ≈ {short(row.tokens_before)} → {short(row.tokens_after)} tokens"
+        words = gettext("prompt ≈ {before} → {after} tokens")
+        return words.format(before=short(row.tokens_before), after=short(row.tokens_after))
 
     @property
     def reason(self) -> str:
-        """The reason why a window moved or a summary was not used, in words.
-
-        A reason without a code of ours stands as it is.
-        """
+        """Reason a window moved or a summary was not used. Unknown reasons unchanged."""
         row = self.compaction
         if row.kind == Compaction.Kind.WINDOW:
-            return WINDOW_REASONS.get(row.reason, "the prompt has no room for them")
+            known = WINDOW_REASONS.get(row.reason)
+            return str(known) if known else gettext("the prompt has no room for them")
         return not_used_words(row.reason)
 
     @property
     def locked(self) -> Sequence[str]:
-        """The sentences why the actions that its state calls for cannot be done, each once."""
+        """Distinct reasons why the actions for its state are locked."""
         locks, status = self.locks, self.compaction.status
         sentences: tuple[str, ...] = ()
         if status == Compaction.Status.UNDONE:
-            sentences = (locks.undo,) if self.can_redo else (NothingToRedo.sentence,)
+            sentences = (locks.undo,) if self.can_redo else (gettext(NothingToRedo.sentence),)
         elif status == Compaction.Status.PREPARED:
             sentences = (locks.approve,) if self.compaction.needs_approval else ()
         elif status in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
@@ -169,7 +181,7 @@ class CompactionMarker:
 
     @property
     def facts(self) -> FactCount | None:
-        """The count of the facts that the summary kept; None when nothing was checked."""
+        """The fact count of the summary; None if nothing was checked."""
         kept, lost = (facts_of(self.compaction.retention, side) for side in ("kept", "lost"))
         total = len(kept) + len(lost)
         return FactCount(kept=len(kept), total=total, lost=grouped(lost)) if total else None
@@ -182,24 +194,24 @@ def facts_of(retention: Mapping[str, Mapping[str, Sequence[str]]], side: str) ->
 
 
 def grouped(facts: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
-    """Group facts by kind: the kind in words, the facts in one line."""
+    """Group facts by kind: (label, comma-separated facts)."""
     lines = []
     for kind, words in FACT_KINDS.items():
         found = [fact for of, fact in facts if of == kind]
         if found:
-            lines.append((words.many, ", ".join(found)))
+            lines.append((str(words.many), join_items(found)))
     return lines
 
 
 def summary_texts(row: Compaction) -> list[str]:
-    """Return the texts of a compaction that have to be rendered."""
+    """Return the texts of a compaction to render."""
     return [row.text, *(bullet["text"] for _, bullet in bullets_of(row))]
 
 
 def bullets_of(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (title, bullet) of every line, or nothing when the sections are not the whole text.
+    """Yield (title, bullet) per line; nothing if the sections do not contain the whole text.
 
-    A summary with words outside of its bullets is shown as it was written.
+    A summary with text outside its bullets is shown as written.
     """
     if not is_told_by_sections(row):
         return
@@ -209,7 +221,7 @@ def bullets_of(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_told_by_sections(row: Compaction) -> bool:
-    """Return True if sections and bullets contain every word of the text, apart from labels."""
+    """Return True if sections and bullets contain every word of the text, ignoring labels."""
     told: list[str] = []
     for section in row.sections:
         told.append(section["title"])
@@ -224,7 +236,7 @@ def is_told_by_sections(row: Compaction) -> bool:
 def sections_of(
     row: Compaction, *, chat_id: uuid.UUID, html: Mapping[str, SafeString]
 ) -> list[Section]:
-    """Return the summary's sections that have bullets, each line with links to its originals."""
+    """Return the summary's non-empty sections, each line with links to its originals."""
     lines: dict[str, list[Bullet]] = {}
     for title, bullet in bullets_of(row):
         sources = [source(row, chat_id=chat_id, seq=seq) for seq in bullet["sources"]]
@@ -234,7 +246,7 @@ def sections_of(
 
 
 def source(row: Compaction, *, chat_id: uuid.UUID, seq: int) -> SummarySource:
-    """Return where the original of a seq stands."""
+    """Return the link to the original with a seq."""
     key = f"original-{row.pk}-{seq}"
     if not row.from_seq <= seq <= row.to_seq:
         return SummarySource(seq=seq, address="", key=key)

@@ -1,24 +1,25 @@
-"""The status of a compaction that a person asked for, in the words of the pages."""
+"""Notices about a requested compaction."""
 
 from dataclasses import dataclass
 
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
 from chats.compaction.report.request_status import LATE, RequestStatus, status_on
 from chats.models import Branch, Compaction
 from chats.web.reasons import NEXT_STEPS, not_used_words
-from chats.web.words import counted, short
+from chats.web.words import short
+from contextpolicy.wording import join_sentences
 
 KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "check")}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestNotice:
-    """A notice: its kind, icon, title and body, and the attempt it is about.
+    """A notice: kind, icon, title, body, and the attempt it refers to.
 
-    `can_retry`: whether asking again may help; `can_do_without`: whether a summary without a model
-    has not been tried; `late_in`: the seconds after which a request that nobody took up is late,
-    0 for any other.
+    `can_retry`: a retry may help. `can_do_without`: a summary without a model was not tried yet.
+    `late_in`: seconds after which a request that no worker started is late; 0 otherwise.
     """
 
     kind: str
@@ -32,7 +33,7 @@ class RequestNotice:
 
 
 def notice_of(answer: RequestStatus | None) -> RequestNotice | None:
-    """Return the notice for a request's status, if there is one."""
+    """Return the notice for a request's status, if any."""
     if answer is None:
         return None
     title, body = words_of(answer)
@@ -51,7 +52,7 @@ def notice_of(answer: RequestStatus | None) -> RequestNotice | None:
 
 
 def notice_beside(branch: Branch) -> RequestNotice | None:
-    """Return the notice on a page without a thread."""
+    """Return the notice for a page without a thread."""
     return notice_of(status_on(branch, now=timezone.now()))
 
 
@@ -60,23 +61,27 @@ def words_of(answer: RequestStatus) -> tuple[str, str]:
     row = answer.row
     if answer.state == "nothing":
         next_step = NEXT_STEPS.get(answer.reason, "")
-        return "Nothing was summarised", f"{answer.sentence} {next_step}".strip()
+        return gettext("Nothing was summarised"), join_sentences(answer.sentence, next_step)
     if row is None and answer.is_late:
         return (
-            "A compaction is asked for, and no worker has taken it up yet",
-            "It starts by itself when one is free. You can keep writing, or close this page.",
+            gettext("Compaction requested, but no worker has started it yet"),
+            gettext(
+                "It starts automatically when one is free. You can keep writing, or close this"
+                " page."
+            ),
         )
     if row is None:
         return (
-            "A compaction is asked for",
-            "A worker takes it up in a moment. You can keep writing.",
+            gettext("Compaction requested"),
+            gettext("It starts shortly. You can keep writing."),
         )
     if answer.state == "begun":
-        return (
-            "A summary is being written",
-            f"It reads {counted(row.source_count, 'message')}. Nothing changes until it passes"
-            " its checks.",
+        body = ngettext(
+            "It covers {n:,} message. Prompts change only after it passes its checks.",
+            "It covers {n:,} messages. Prompts change only after it passes its checks.",
+            row.source_count,
         )
+        return gettext("A summary is being written"), body.format(n=row.source_count)
     if answer.state == "waits":
         return waiting_words(row)
     if answer.state == "failed":
@@ -85,30 +90,49 @@ def words_of(answer: RequestStatus) -> tuple[str, str]:
 
 
 def failed_words(row: Compaction) -> tuple[str, str]:
-    """Describe an attempt that failed, and what happens without it."""
-    then = "Try again, or have it written from sentences of the originals, which needs no model."
+    """Return the notice for a failed attempt."""
+    title = gettext("This summary was not used: {reason}")
     if row.rung == "extractive":
-        then = "If the prompt gets too long meanwhile, only its newest messages are sent."
+        then = gettext("If the prompt gets too long, only the newest messages are sent.")
+    else:
+        then = gettext(
+            "Try again, or use sentences extracted from the originals, which needs no model."
+        )
     return (
-        f"This summary was not used: {not_used_words(row.reason)}",
-        f"Nothing changed: the messages are sent as before. {then}",
+        title.format(reason=not_used_words(row.reason)),
+        join_sentences(gettext("Prompts did not change: the messages are still sent."), then),
     )
 
 
 def waiting_words(row: Compaction) -> tuple[str, str]:
-    """Describe a summary that is written and not used yet."""
+    """Return the notice for a finished summary that is not used yet."""
     if row.needs_approval:
-        return "The summary waits for approval", "The messages are sent as before until then."
-    return "The summary is ready", "It takes the place of its messages when the prompt needs it."
+        return (
+            gettext("The summary is pending approval"),
+            gettext("Until then the messages are still sent."),
+        )
+    return (
+        gettext("The summary is ready"),
+        gettext("It replaces its messages when the prompt needs the space."),
+    )
 
 
 def done_words(row: Compaction) -> tuple[str, str]:
-    """Describe a summary that took effect: what it folded, and the prompt before and after."""
-    folded = counted(row.source_count, "message")
-    what = f"{folded} summarised anew" if row.trigger == "rerun" else f"{folded} summarised"
-    sizes = f"prompt ≈ {short(row.tokens_before)} → {short(row.tokens_after)} tokens"
+    """Return the notice for a published summary: messages, and prompt size before and after."""
+    folded = row.source_count
+    if row.trigger == "rerun":
+        what = ngettext("{n:,} message summarised again", "{n:,} messages summarised again", folded)
+    else:
+        what = ngettext("{n:,} message summarised", "{n:,} messages summarised", folded)
+    if row.tokens_before:
+        title = gettext("Compacted: {what}, prompt ≈ {before} → {after} tokens")
+    else:
+        title = gettext("Compacted: {what}")
     stands_for = row.to_seq - row.from_seq + 1 - len(row.exceptions)
-    return (
-        f"Compacted: {what}, {sizes}" if row.tokens_before else f"Compacted: {what}",
-        f"The summary stands for {counted(stands_for, 'message')}; the originals stay readable.",
+    body = ngettext(
+        "The summary covers {n:,} message; the originals stay readable.",
+        "The summary covers {n:,} messages; the originals stay readable.",
+        stands_for,
     )
+    sizes = {"before": short(row.tokens_before), "after": short(row.tokens_after)}
+    return title.format(what=what.format(n=folded), **sizes), body.format(n=stands_for)

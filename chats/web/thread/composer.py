@@ -1,4 +1,4 @@
-"""The message box and the context meter: what they show and how they refuse."""
+"""The message box and the context meter."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from chats.actions import ages, lifecycle, marks
 from chats.actions.lifecycle import OfferedModel
@@ -35,29 +36,29 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.team_view import EVERYBODY
 from contextpolicy.models import ModelSpec
 
-# Space between the bar's parts, in percent of its width.
+# Gap between the bar's parts, in percent of its width.
 GAP = 0.35
 
 
-# A name that `@` may stand before, words about it, and the id of its team where several may reply.
+# An `@` mention: name, description, and team ID if several teams can be chosen.
 Mention = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The message box of a chat, or of a chat that its first message will create."""
+    """The message box of an existing chat, or of one its first message will create."""
 
     chat: Chat | None
     models: Sequence[OfferedModel]
     limit: int
     is_replying: bool
-    # Sent with the message: the same key again is the same message.
+    # Idempotency key sent with the message.
     key: str
     text: str = ""
     refusal: Refusal | None = None
     # The team that replies in the chat.
     roster: Roster | None = None
-    # The names in the teams that can be chosen for a chat that has not begun.
+    # Mentions of the teams that can be chosen for a new chat.
     team_names: Sequence[Mention] = ()
 
     @property
@@ -67,26 +68,26 @@ class Composer:
 
     @property
     def seats(self) -> Sequence[Seat]:
-        """The persons of the chat's team, in whose names its owner may answer."""
+        """The team's people, in whose names the chat's owner can answer."""
         if self.chat is None or self.roster is None:
             return ()
         return play.seats_in(self.chat, roster=self.roster)
 
     @property
     def mentions(self) -> Sequence[Mention]:
-        """The names that `@` may stand before in a message, each with words about it.
+        """Names that can follow `@` in a message, with descriptions.
 
-        Before a chat has begun those of every team that can be chosen, each with its team.
+        In a new chat: those of every team that can be chosen, each with its team ID.
         """
         if self.roster is None:
             return self.team_names
         names = [agent.name for agent in awake(self.roster)]
-        everybody = (EVERYBODY, "every agent", "")
+        everybody = (EVERYBODY, gettext("every agent"), "")
         return [*((name, "", "") for name in names), everybody] if names else ()
 
     @property
     def rests_from(self) -> int | None:
-        """The time, in milliseconds, from which writing here begins with a warm-up; or None."""
+        """Time in ms from which typing starts a cache warm-up, or None."""
         if self.chat is None or self.model is None or not self.model.warms_up:
             return None
         rest = timedelta(seconds=settings.WARM_UP_REST_SECONDS)
@@ -94,12 +95,12 @@ class Composer:
 
     @property
     def length(self) -> str:
-        """The number of characters in the box."""
+        """Number of characters in the box."""
         return grouped(len(self.text))
 
     @property
     def limit_words(self) -> str:
-        """The limit for people."""
+        """The formatted limit."""
         return grouped(self.limit)
 
 
@@ -124,7 +125,7 @@ class MeterRow:
 
 @dataclass(frozen=True, slots=True)
 class MeterView:
-    """The meter for people, or the sentence that says why the next prompt is not known."""
+    """The context meter, or the reason the next prompt is unknown."""
 
     chat: Chat
     problem: str = ""
@@ -140,16 +141,16 @@ class MeterView:
     state: StateView | None = None
     limit: int = 0
     writes_summaries: bool = False
-    # So many days old, messages here are erased; None: they stay.
+    # Messages older than this many days are erased. None: never.
     erased_after: int | None = None
-    # The state of compaction here, with what people may do about it; see `resting_on`.
+    # State of compaction on the branch; see `resting_on`.
     is_paused: bool = False
     paused_at: datetime | None = None
     is_asked: bool = False
     rest: Breaker | None = None
     outcome: str = ""
     pins: str = ""
-    # In a chat with a team: who replies next, and what that takes.
+    # Cost preview in a chat with a team.
     ahead: AheadWords | None = None
 
 
@@ -165,7 +166,7 @@ def composer_for(
     models: Sequence[ModelSpec] | None = None,
     team_names: Sequence[Mention] = (),
 ) -> Composer:
-    """Return the message box with a fresh key; `choice` and `models`: what `models_for` takes."""
+    """Return the message box with a new key. `choice` and `models` as in `models_for`."""
     return Composer(
         chat=chat,
         models=models_of(user=user, chat=chat, choice=choice, models=models),
@@ -186,7 +187,7 @@ def models_of(
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
 ) -> Sequence[OfferedModel]:
-    """Return the entries of the model picker; none if the policy cannot work with any model."""
+    """Return the entries of the model picker; none if the policy does not work with any model."""
     try:
         return lifecycle.models_for(chat=chat, user=user, choice=choice, models=models)
     except model_choice.PolicyRefused:
@@ -194,9 +195,9 @@ def models_of(
 
 
 def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
-    """Return the meter of a chat; a page stays readable whatever the policy says.
+    """Return the meter of a chat. A refusal becomes its `problem` text, so the page still renders.
 
-    `thread`: given if it was read already; it has most of what a meter needs.
+    `thread`: passed if already loaded, to save queries.
     """
     ground = thread.ground if thread else None
     try:
@@ -208,13 +209,15 @@ def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
             making=ground.facts.making if ground else None,
         )
     except Refusal as refusal:
-        return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
+        limit = PolicyValues().input_length_limit
+        return MeterView(chat=chat, problem=refusal.localized, limit=limit)
     about = "≈ " if meter.approximate else ""
+    size = gettext("{used} of {limit} tokens")
     resting = resting_on(chat, thread=thread) if meter.writes_summaries else {}
     return MeterView(
         chat=chat,
-        text=f"{about}{short(meter.used)} of {short(meter.prompt_limit)} tokens",
-        of_all=f"{about}{grouped(meter.used)} of {grouped(meter.token_budget)} tokens",
+        text=size.format(used=f"{about}{short(meter.used)}", limit=short(meter.prompt_limit)),
+        of_all=size.format(used=f"{about}{grouped(meter.used)}", limit=grouped(meter.token_budget)),
         next_compaction=meter.next_compaction,
         policy_label=meter.policy_label,
         bar=bar_parts(
@@ -236,7 +239,7 @@ def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
 
 
 def resting_on(chat: Chat, *, thread: ThreadPage | None) -> dict[str, Any]:
-    """Return what stops compaction on the chat's branch, what was asked for, the last outcome."""
+    """Return pauses, a pending request and the last outcome of compaction on the chat's branch."""
     if thread is not None:
         branch, newest = thread.ground.branch, thread.ground.facts.attempt
         last = thread.last_finished
@@ -258,15 +261,16 @@ def resting_on(chat: Chat, *, thread: ThreadPage | None) -> dict[str, Any]:
 
 
 def pin_words(chat: Chat, *, room: PinRoom | None) -> str:
-    """Say how much room pins have and take; empty without a pin."""
+    """Return how many tokens pins use; empty without pins."""
     room = room or marks.pin_room(chat=chat)
     if not room.used:
         return ""
-    return f"Pins take {grouped(room.used)} of the {grouped(room.limit)} tokens they may take."
+    words = gettext("Pins use {used} of {limit} tokens.")
+    return words.format(used=grouped(room.used), limit=grouped(room.limit))
 
 
 def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
-    """Draw the parts side by side from the bar's start, each in percent of the whole."""
+    """Return adjacent bar parts from the start, in percent of the whole."""
     parts: list[BarPart] = []
     x = 0.0
     for key, tokens in sizes:
@@ -278,6 +282,6 @@ def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
 
 
 def reserve_part(tokens: int, *, whole: int) -> BarPart | None:
-    """Draw the room kept for the reply, at the bar's end."""
+    """Return the bar part reserved for the reply, at the end."""
     width = 100 * tokens / max(whole, 1)
     return BarPart("reserve", f"{100 - width:.2f}%", f"{width:.2f}%") if tokens else None

@@ -1,4 +1,4 @@
-"""The pieces of a thread. Each piece names its partial and knows its words."""
+"""The entries of a thread, each with its template and labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from zlib import adler32, crc32
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.models import Message, Preference, Turn
 from chats.prompt.outlook import Outlook
@@ -16,20 +17,27 @@ from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import offered_by
 from chats.web.thread.versions import MessageVersions
-from chats.web.words import counted, cut_words, grouped
+from chats.web.words import cut_words, grouped, token_count
 from contextpolicy.engine.costs import used_of
 from contextpolicy.engine.images import image_in
+from contextpolicy.wording import join_items
 
-# Seconds that a turn may wait for a worker before the page says what is wrong.
+# Seconds a turn may be queued before the page reports a problem.
 LATE = 30
-# The colours and shapes in `chat.css` by which members of a team are told apart.
+# Number of colour and shape combinations for team members in `chat.css`.
 SHAPES = 6
-PLACES = ("first", "second", "third", "fourth", "fifth")
+PLACES = (
+    gettext_lazy("first in line"),
+    gettext_lazy("second in line"),
+    gettext_lazy("third in line"),
+    gettext_lazy("fourth in line"),
+    gettext_lazy("fifth in line"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model made within a message, and its result."""
+    """A tool call within a message, and its result."""
 
     name: str
     arguments: str
@@ -38,9 +46,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ShownImage:
-    """An image of a message: its hash here, or its address elsewhere, from where nothing is loaded.
+    """An image of a message: a stored hash, or an external URL that is never loaded.
 
-    `words` stand in its place for who does not see it.
+    `words` is the alternative text.
     """
 
     words: str
@@ -59,7 +67,7 @@ class DayMark:
 
 @dataclass(frozen=True, slots=True)
 class MessageEntry:
-    """One message with the rail beside it."""
+    """A message with the rail beside it."""
 
     partial: ClassVar[str] = "chats/_message.html"
     message: Message
@@ -69,26 +77,44 @@ class MessageEntry:
     is_last: bool = False
     can_continue: bool = False
     versions: MessageVersions | None = None
-    # Why it cannot be pinned.
+    # Reason it cannot be pinned.
     pin_lock: str = ""
-    # By how much it is cut, in words.
+    # Labels for its cuts.
     cuts: Sequence[str] = ()
-    # The page has its words already: only what may have changed is told.
+    # The page already has the text, so only parts that may change are rendered.
     stands: bool = False
-    # What an agent said in the name of a mate; nobody is sent it.
+    # Text an agent wrote as another agent. It is never sent.
     for_others: str = ""
-    # What its turn noted of the person.
+    # Preferences saved from this turn.
     noted: Sequence[Preference] = ()
 
     @property
+    def label(self) -> str:
+        """Name of the message for screen readers: its number and its author."""
+        message, seq = self.message, self.message.seq
+        if message.speaker:
+            words = gettext("Message {seq} from {name}") if seq else gettext("Message from {name}")
+        elif message.role == Message.Role.USER:
+            words = gettext("Message {seq} from you") if seq else gettext("Message from you")
+        else:
+            words = gettext("Message {seq}, reply") if seq else gettext("Message, reply")
+        return words.format(seq=seq, name=message.said_by)
+
+    @property
+    def acts_label(self) -> str:
+        """Name of the link to the message's actions."""
+        seq = self.message.seq
+        return gettext("Actions of message {seq}").format(seq=seq) if seq else gettext("Actions")
+
+    @property
     def passes(self) -> bool:
-        """True for an agent's reply without a word: it had nothing to add."""
+        """True for an agent's empty reply: it passed."""
         message = self.message
         return bool(message.speaker) and not self.stands and is_passed(message)
 
     @property
     def shape(self) -> str:
-        """The colour and shape of a member of a team; empty for others."""
+        """CSS classes for a team member's colour and shape; empty for others."""
         speaker = self.message.speaker
         return f"who who--{shape_of(speaker['roleId'])}" if speaker else ""
 
@@ -99,28 +125,29 @@ class MessageEntry:
 
     @property
     def sizes(self) -> str:
-        """The numbers under the message, up to the words that say where it is sent."""
+        """Sizes under the message, before the label about sending."""
         message = self.message
         if message.erased_at:
             return ""
         usage = message.turn.usage if message.turn and is_reply(message) else {}
         used = used_of(usage)
         if used is not None:
-            sizes = f"{grouped(used.input)} in · {grouped(used.output)} out"
+            words = gettext("{input} in · {output} out")
+            sizes = words.format(input=grouped(used.input), output=grouped(used.output))
         else:
-            sizes = counted(message.token_count, "token") if message.token_count else ""
+            sizes = token_count(message.token_count) if message.token_count else ""
         return f"{sizes} · " if sizes and self.where else sizes
 
     @property
     def where(self) -> str:
-        """The words that say whether the next message sends it."""
+        """Label of how the next prompt sends the message."""
         if self.message.erased_at:
-            return "erased"
+            return gettext("erased")
         return sent_words(self.sent, reason=self.reason, cuts=self.cuts)
 
     @property
     def marks(self) -> str:
-        """The marks that a person set on the message; a page that shows others asks for it anew."""
+        """Flags set by the user. A page that shows other flags requests the message again."""
         message = self.message
         found = {
             "pinned": message.pinned_at,
@@ -132,9 +159,9 @@ class MessageEntry:
 
     @property
     def checksum(self) -> str:
-        """The Adler-32 of what a person typed; empty for others.
+        """Adler-32 of a user's text; empty for other messages.
 
-        A page that was left while words were on their way tells by it that they arrived.
+        A page reloaded during sending uses it to detect that its text has arrived.
         """
         if self.stands or self.message.role != Message.Role.USER:
             return ""
@@ -142,22 +169,24 @@ class MessageEntry:
 
     @property
     def offered(self) -> Sequence[str]:
-        """The names of the acts that it offers."""
+        """Names of the actions the message offers."""
         return offered_by(self.message, pin_lock=self.pin_lock)
 
     @property
     def tools(self) -> list[ToolCall]:
-        """The calls of the message, in order."""
+        """The tool calls of the message, in order."""
         return tool_calls(self.message.parts)
 
     @property
     def images(self) -> list[ShownImage]:
-        """The images of the message, in their order."""
+        """The images of the message, in order."""
         files = [part for part in self.message.parts if part["type"] == "file"]
         found = [(part["media_type"], image_in(part["reference"])) for part in files]
         return [
             ShownImage(
-                f"Image {n}, {kind}" if image.sha256 else f"Image {n}",
+                (gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")).format(
+                    n=n, kind=kind
+                ),
                 sha256=image.sha256,
                 url=image.url,
             )
@@ -167,13 +196,13 @@ class MessageEntry:
 
     @property
     def reasoning(self) -> str:
-        """The model's thoughts before it replied."""
+        """The model's reasoning before the reply."""
         return "\n\n".join(p["text"] for p in self.message.parts if p["type"] == "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """A turn that ended without a whole reply: what happened, and the way on."""
+    """A turn that ended without a complete reply."""
 
     partial: ClassVar[str] = "chats/_outcome.html"
     turn: Turn
@@ -181,7 +210,7 @@ class TurnEnd:
 
     @property
     def name(self) -> str:
-        """The agent whose reply it was; empty where the chat's model replies."""
+        """The agent of the reply; empty for the chat's model."""
         return self.turn.agent.name if self.turn.agent else ""
 
     @property
@@ -192,7 +221,7 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The wait of a turn for a worker: how long already, how many are before it, is one alive."""
+    """Queue state of a turn: waiting time, position, and whether a worker is alive."""
 
     seconds: int
     before: int
@@ -200,30 +229,32 @@ class Queue:
 
     @property
     def is_late(self) -> bool:
-        """True if the page should say that no worker comes."""
+        """True if the page should report that no worker responds."""
         return self.seconds >= LATE
 
     @property
     def late_in(self) -> int:
-        """The seconds until then."""
+        """Seconds until the wait is late."""
         return max(LATE - self.seconds, 1)
 
     @property
     def title(self) -> str:
-        """The reason of the wait."""
-        what = "every worker is busy" if self.is_served else "no worker is running"
-        return f"Waiting: {what}."
+        """Reason for the wait."""
+        if self.is_served:
+            return gettext("Waiting: every worker is busy.")
+        return gettext("Waiting: no worker is running.")
 
     @property
     def place(self) -> str:
-        """The place in the line: second in line."""
-        word = PLACES[self.before] if self.before < len(PLACES) else f"number {self.before + 1:,}"
-        return f"{word} in line"
+        """Position in the queue as text: second in line."""
+        if self.before < len(PLACES):
+            return str(PLACES[self.before])
+        return gettext("number {n:,} in line").format(n=self.before + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A reply that is being written. `is_last`: it has the button that stops all of them."""
+    """A reply being written. `is_last`: it has the button that stops all of them."""
 
     partial: ClassVar[str] = "chats/_live.html"
     turn: Turn
@@ -234,18 +265,18 @@ class Live:
 
     @property
     def name(self) -> str:
-        """The one who replies."""
-        return self.turn.agent.name if self.turn.agent else "Assistant"
+        """Name of the agent, or "Assistant"."""
+        return self.turn.agent.name if self.turn.agent else gettext("Assistant")
 
     @property
     def shape(self) -> str:
-        """The colour and shape of an agent."""
+        """CSS classes for the agent's colour and shape."""
         agent = self.turn.agent
         return f"who who--{shape_of(agent.role_id)}" if agent else ""
 
     @property
     def waits(self) -> bool:
-        """True if the provider asked for a pause that is not over."""
+        """True during a pause requested by the provider."""
         until = self.turn.waiting_until
         return until is not None and until > timezone.now()
 
@@ -254,12 +285,12 @@ Entry = DayMark | MessageEntry | TurnEnd | Live | CompactionMarker
 
 
 def shape_of(role_id: str) -> int:
-    """Return the number of a role's colour and shape; the same in every chat."""
+    """Return the number of a role's colour and shape, the same in every chat."""
     return crc32(role_id.encode("utf-8", "replace")) % SHAPES
 
 
 def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Sequence[str]]:
-    """Return what the next message sends of a message, why not all of it, and its cuts."""
+    """Return how the next prompt sends a message, the reason for omissions, and its cuts."""
     if outlook is None:
         return "unknown", "", ()
     fate = outlook.fate(message.seq or 0)
@@ -268,18 +299,18 @@ def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Seq
 
 
 def sent_words(sent: str, *, reason: str, cuts: Sequence[str]) -> str:
-    """Put into words what the line beside a message says."""
+    """Return the label of the rail beside a message."""
     words = LEFT_OUT[reason].beside if reason in LEFT_OUT else SENT.get(sent, "")
-    return ", ".join([words, *cuts])
+    return join_items([words, *cuts])
 
 
 def is_reply(message: Message) -> bool:
-    """Tell whether the message is the reply that ended its turn, not a step on the way."""
+    """Return True if the message is the final reply of its turn, not an intermediate step."""
     return message.turn is not None and message.turn.reply_id == message.pk
 
 
 def tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
-    """Return the calls among a message's parts, each with its result."""
+    """Return the tool calls of a message, each with its result."""
     results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
     return [
         ToolCall(part["name"], part["arguments"], results.get(part["call_id"]))

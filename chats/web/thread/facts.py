@@ -1,7 +1,7 @@
-"""The facts around a branch, in one statement, so that a page queries only for what is there.
+"""Counts and flags of a branch in one statement, so that a page skips needless queries.
 
-Each part is a lookup in an index; together they cost the database as much as apart, but the page
-waits for one round trip instead of ten.
+Each part is an index lookup. The total database cost is the same, but the page waits for one round
+trip instead of ten.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from chats.models import Branch, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.record.history import on_path
 
-# The statuses of a compaction that people are told about although it is not in force.
+# Statuses of compactions that are shown although they are not active.
 TOLD = [
     Compaction.Status.PREPARING,
     Compaction.Status.PREPARED,
@@ -23,18 +23,17 @@ TOLD = [
     Compaction.Status.REJECTED,
     Compaction.Status.FAILED,
 ]
-# A page adds up the tokens of at most so many folded messages.
+# Maximum number of covered messages whose tokens a page adds up.
 MOST_SUMMED = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
-    """The facts around a branch.
+    """Counts and flags of a branch.
 
-    `branches` and `compactions`: how many the whole chat has. `making`: the status of the summary
-    that is being written or waits, `attempt`: that of the newest finished attempt.
-    `folded_tokens`: those of the messages that the summary in force stands for; None when they are
-    too many to add.
+    `branches` and `compactions`: totals of the chat. `making`: status of the summary being written
+    or pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of the
+    messages the active summary covers; None if there are too many to add.
     """
 
     last_seq: int
@@ -49,7 +48,7 @@ class BranchFacts:
 
 
 def facts_on(branch: Branch) -> BranchFacts:
-    """Return the facts of a branch, its compaction in force already read."""
+    """Return the facts of a branch whose active compaction is loaded."""
     making = branch.compactions.filter(status__in=IN_THE_MAKING).order_by("pk")
     pinned = on_path(branch, after=0, before=branch.last_seq + 1).filter(pinned_at__isnull=False)
     found = Branch.objects.filter(pk=branch.pk).values_list(
@@ -78,25 +77,25 @@ def facts_on(branch: Branch) -> BranchFacts:
 
 
 def number_of(rows: QuerySet[Any]) -> Subquery:
-    """Count rows, as part of another statement."""
+    """Return a subquery that counts rows."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(number=Count("pk")).values("number"))
 
 
 def tokens_of(rows: QuerySet[Message]) -> Subquery:
-    """Sum up the tokens of messages, as part of another statement."""
+    """Return a subquery that sums the tokens of messages."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(tokens=Sum("token_count")).values("tokens"))
 
 
 def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """Return the tokens of the messages that a summary stands for; None if too many to add."""
+    """Return the tokens of the messages a summary covers; None if too many to add."""
     total: int | None = folded(branch, row=row).aggregate(total=Sum("token_count"))["total"]
     return total
 
 
 def folded(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
-    """Return the messages that a summary stands for; none when they are too many to add."""
+    """Return the messages a summary covers; none if too many to add."""
     if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
         return Message.objects.none()
     rows = on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
@@ -104,7 +103,7 @@ def folded(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
 
 
 def told_rows(branch: Branch) -> QuerySet[Compaction]:
-    """Return the compactions that are not in force and newer than the one that is."""
+    """Return inactive compactions that are newer than the active one."""
     rows = branch.compactions.filter(status__in=TOLD)
     active = branch.active_compaction
     if active is not None and active.published_at:
@@ -113,9 +112,9 @@ def told_rows(branch: Branch) -> QuerySet[Compaction]:
 
 
 def newest_turns(branch: Branch) -> list[Turn]:
-    """Return a branch's unfinished turns, its last one and its last finished one, newest first.
+    """Return a branch's unfinished turns, its last and its last finished turn, newest first.
 
-    They are read in one statement, so that a turn that ends meanwhile is either of them.
+    One statement reads them, so a turn that ends at the same time appears once.
     """
     own = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     own = own.order_by("-accepted")

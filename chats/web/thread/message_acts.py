@@ -1,83 +1,90 @@
-"""The acts on a message: the table of all that a person may do, and those that one message offers.
+"""Actions on a message: the table of all actions, and those a message offers.
 
-A page has one bar of them. It stands under the message that has the pointer or the focus, and the
-page's script writes that message's ids in place of the pattern's. Without scripts each message
-leads to a page of its own with the same acts.
+A page has one action bar. The page's script moves it under the message with the pointer or the
+focus and replaces the placeholder IDs. Without scripts each message links to a page with the same
+actions.
 """
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_lazy
+from django_stubs_ext import StrOrPromise
+
 from chats.actions.branching import is_own
 from chats.models import Message
 
-# The ids in the bar's pattern; no row has them.
+# Placeholder IDs in the action bar. No row has them.
 ANY_MESSAGE = uuid.UUID(int=0)
 ANY_TURN = uuid.UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act: its address, its words, and how it is asked for.
+    """An action: URL, label, and presentation.
 
-    `way`: "post" sends a form, "box" opens a form in place of the message, "page" leads to another
-    page. `key` begins the id of its control; two acts that take each other back share one.
+    `way`: "post" sends a form, "box" opens a form in place of the message, "page" links to another
+    page. `key` is the prefix of the control's ID; two opposite actions share one.
     """
 
     name: str
     route: str
     icon: str
-    label: str
-    more: str = ""
+    label: StrOrPromise
+    more: StrOrPromise = ""
     way: str = "post"
     key: str = ""
-    title: str = ""
+    title: StrOrPromise = ""
     pressed: str = ""
     of_turn: bool = False
 
     @property
     def control(self) -> str:
-        """The beginning of its control's id."""
+        """Prefix of the control's ID."""
         return self.key or self.name
 
 
-EDIT = Act("edit", "chats:message-edit", "edit", "Edit and branch", way="box")
-REGENERATE = Act("regenerate", "chats:message-regenerate", "retry", "Regenerate")
+EDIT = Act("edit", "chats:message-edit", "edit", gettext_lazy("Edit and branch"), way="box")
+REGENERATE = Act("regenerate", "chats:message-regenerate", "retry", gettext_lazy("Regenerate"))
 PLAY_ON = Act(
     "play-on",
     "chats:message-play-on",
     "retry",
-    "Regenerate and play on",
-    "This agent replies again, and then those who followed it",
+    gettext_lazy("Regenerate and continue round"),
+    gettext_lazy("Regenerates this reply and the later replies of the round"),
 )
-PIN = Act("pin", "chats:message-pin", "pin", "Pin message", pressed="false")
+PIN = Act("pin", "chats:message-pin", "pin", gettext_lazy("Pin message"), pressed="false")
 UNPIN = Act(
     "unpin",
     "chats:message-unpin",
     "pin",
-    "Pin message",
+    gettext_lazy("Pin message"),
     key="pin",
-    title="Unpin message",
+    title=gettext_lazy("Unpin message"),
     pressed="true",
 )
 BRANCH = Act(
     "branch",
     "chats:message-branch",
     "branch",
-    "Branch from here",
-    "Goes on behind this message; the rest stays on its own branch",
+    gettext_lazy("Branch from here"),
+    gettext_lazy("Continues after this message on a new branch; the rest stays on its own branch"),
 )
 EXCLUDE = Act(
     "exclude",
     "chats:message-exclude",
     "x",
-    "Exclude",
-    "Stays here, is sent in no prompt and no summary",
+    gettext_lazy("Exclude"),
+    gettext_lazy("Stays visible here, but is not sent in prompts or summaries"),
 )
-INCLUDE = Act("include", "chats:message-include", "plus", "Include again", key="exclude")
-ERASE = Act("erase", "chats:message-erase", "x", "Erase for ever…", way="page")
-RECEIPT = Act("receipt", "chats:receipt", "eye", "What the model saw", way="page", of_turn=True)
+INCLUDE = Act(
+    "include", "chats:message-include", "plus", gettext_lazy("Include again"), key="exclude"
+)
+ERASE = Act("erase", "chats:message-erase", "x", gettext_lazy("Erase permanently…"), way="page")
+RECEIPT = Act(
+    "receipt", "chats:receipt", "eye", gettext_lazy("Prompt receipt"), way="page", of_turn=True
+)
 
 QUICK = (EDIT, REGENERATE, PIN, UNPIN)
 IN_MENU = (PLAY_ON, BRANCH, EXCLUDE, INCLUDE)
@@ -85,39 +92,39 @@ IN_MENU = (PLAY_ON, BRANCH, EXCLUDE, INCLUDE)
 
 @dataclass(frozen=True, slots=True)
 class MessageActs:
-    """The acts that a message offers, or all of them for the bar's pattern."""
+    """The actions a message offers, or all of them for the bar's template."""
 
     message_id: uuid.UUID
     turn_id: uuid.UUID | None
     offered: frozenset[str] | None
 
     def among(self, acts: Sequence[Act]) -> list[Act]:
-        """Return those of the acts that are offered, in their order."""
+        """Return the offered ones of the actions, in order."""
         return [act for act in acts if self.offered is None or act.name in self.offered]
 
     @property
     def quick(self) -> list[Act]:
-        """The acts that stand in the bar itself."""
+        """Actions shown directly in the bar."""
         return self.among(QUICK)
 
     @property
     def in_menu(self) -> list[Act]:
-        """The acts behind the dots."""
+        """Actions in the menu."""
         return self.among(IN_MENU)
 
     @property
     def erase(self) -> list[Act]:
-        """The act that nothing takes back, apart from the others."""
+        """The irreversible action, separate from the others."""
         return self.among((ERASE,))
 
     @property
     def receipt(self) -> list[Act]:
-        """The way to what was sent for a reply."""
+        """The link to the prompt receipt of a reply."""
         return self.among((RECEIPT,))
 
     @property
     def all(self) -> list[Act]:
-        """Every act that is offered, for the message's own page."""
+        """Every offered action, for the message's own page."""
         return self.among((*QUICK, *IN_MENU, RECEIPT, ERASE))
 
 
@@ -125,7 +132,7 @@ PATTERN = MessageActs(ANY_MESSAGE, ANY_TURN, None)
 
 
 def offered_by(message: Message, *, pin_lock: str) -> tuple[str, ...]:
-    """Return the names of the acts that a message offers; `pin_lock` keeps it from being pinned."""
+    """Return the names of the actions a message offers. `pin_lock` disables pinning."""
     if message.erased_at:
         return ("receipt",) if has_receipt(message) else ()
     names = ["copy"]
@@ -145,5 +152,5 @@ def offered_by(message: Message, *, pin_lock: str) -> tuple[str, ...]:
 
 
 def has_receipt(message: Message) -> bool:
-    """Tell whether what was sent for a message is written down."""
+    """Return True if the message has a prompt receipt."""
     return message.role == Message.Role.ASSISTANT and message.turn_id is not None

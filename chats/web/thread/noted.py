@@ -1,4 +1,4 @@
-"""The line under a reply that says what was noted of the person."""
+"""The line under a reply about preferences saved from its turn."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -10,9 +10,9 @@ from chats.models import Message, Preference, PreferenceEvidence
 def noted_under(
     messages: Iterable[Message], *, owner_id: int
 ) -> Mapping[uuid.UUID, list[Preference]]:
-    """Return the preferences that the person's messages brought, by the reply that ended the turn.
+    """Return saved preferences by the final reply of the turn they were saved in.
 
-    The database is asked only where a message may have brought one.
+    Queries the database only if a message may contain a preference.
     """
     listed = list(messages)
     telling = [

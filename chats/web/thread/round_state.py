@@ -1,21 +1,24 @@
-"""The state of a team's round at the end of its thread: who is next, how it ended, the way on."""
+"""State of a team's round, shown at the end of the thread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from django.utils.translation import gettext, ngettext
 
 from chats.models import Chat, Round
 from chats.teams import play
 from chats.turns import lanes, round_again
 from chats.turns.roster import roster_of
-from chats.web.words import counted, grouped
+from chats.web.words import grouped, token_count
+from contextpolicy.wording import join_items, join_sentences
 
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
-    """A round in words. `can_go_on`: the person may go on with it by one button."""
+    """A round for display. `can_go_on`: the user can continue it."""
 
     status: str
-    # So many replies have ended.
+    # Number of finished replies.
     hops: int
     title: str
     body: str
@@ -24,7 +27,7 @@ class RoundState:
 
 
 def round_state(chat: Chat) -> RoundState | None:
-    """Return how the newest round of a chat stands; None where no team has replied."""
+    """Return the state of a chat's newest round; None if no team replied."""
     if chat.team_id is None:
         return None
     made = play.newest_round(chat)
@@ -34,43 +37,64 @@ def round_state(chat: Chat) -> RoundState | None:
     is_running = made.status == Round.Status.RUNNING
     title, body = words(made, following=roster.names(made.queue))
     if made.unknown:
-        nobody = ", ".join(dict.fromkeys(made.unknown))
-        body = f"{body} Nobody here is called {nobody}.".strip()
+        unknown = gettext("No agent here is called {names}.")
+        body = join_sentences(body, unknown.format(names=join_items(dict.fromkeys(made.unknown))))
     can_go_on = made.status in round_again.RESUMABLE
     return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
 
 
 def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
-    """Say how a round stands, and what it has taken."""
-    limit, called = made.version.hop_limit, " and ".join(following[:2])
-    taken = f"{replies(made.hops)}, {counted(made.tokens, 'token')}."
-    was_called = f"{called} {'was' if len(following) < 2 else 'were'} to reply." if called else ""
+    """Return the title and body for a round."""
+    limit = made.version.hop_limit
+    taken = gettext("{replies}, {tokens}.")
+    taken = taken.format(replies=replies(made.hops), tokens=token_count(made.tokens))
     if made.status == Round.Status.RUNNING:
-        behind = f"Then {', '.join(following)}." if following else ""
-        together = lanes.unfinished(made).count() if made.version.independent else 1
-        number = made.hops + 1
-        if together > 1:
-            numbers = f"Replies {number} to {made.hops + together}"
-            return f"{numbers} of at most {limit}, at the same time", behind
-        return f"Reply {number} of at most {limit}", behind
+        return running_words(made, following=following)
     if made.status == Round.Status.WAITING:
-        answer = f"Answer as {following[0]} in the box below, or go on without an answer."
-        return f"Waiting for {following[0]}", f"{answer} {taken}"
+        answer = gettext("Answer as {name} in the box below, or go on without an answer.")
+        return (
+            gettext("Waiting for {name}").format(name=following[0]),
+            join_sentences(answer.format(name=following[0]), taken),
+        )
     endings = {
-        "hops": f"Limit of {replies(limit)} reached",
-        "tokens": f"Limit of {grouped(made.version.token_limit)} tokens reached",
-        "time": "Limit of time reached",
+        "hops": gettext("Limit of {replies} reached").format(replies=replies(limit)),
+        "tokens": gettext("Limit of {tokens} tokens reached").format(
+            tokens=grouped(made.version.token_limit)
+        ),
+        "time": gettext("Time limit reached"),
     }
     titles = {
-        Round.Status.SETTLED: "Settled",
-        Round.Status.LIMIT: endings.get(made.reason, "Limit reached"),
-        Round.Status.PAIR: "Two agents only answered each other",
-        Round.Status.STOPPED: "Stopped",
-        Round.Status.FAILED: "A reply failed",
+        Round.Status.SETTLED: gettext("Finished"),
+        Round.Status.LIMIT: endings.get(made.reason) or gettext("Limit reached"),
+        Round.Status.PAIR: gettext("Two agents kept answering each other"),
+        Round.Status.STOPPED: gettext("Stopped"),
+        Round.Status.FAILED: gettext("A reply failed"),
     }
-    return titles[Round.Status(made.status)], f"{was_called} {taken}".strip()
+    return titles[Round.Status(made.status)], join_sentences(called_words(following), taken)
+
+
+def running_words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
+    """Return the title and body for a running round."""
+    behind = gettext("Then {names}.").format(names=join_items(following)) if following else ""
+    together = lanes.unfinished(made).count() if made.version.independent else 1
+    number, limit = made.hops + 1, made.version.hop_limit
+    if together > 1:
+        title = gettext("Replies {first} to {last} of at most {limit}, at the same time")
+        return title.format(first=number, last=made.hops + together, limit=limit), behind
+    title = gettext("Reply {number} of at most {limit}")
+    return title.format(number=number, limit=limit), behind
+
+
+def called_words(following: Sequence[str]) -> str:
+    """Return a sentence about the agents that were to reply next; empty without any."""
+    if not following:
+        return ""
+    if len(following) == 1:
+        return gettext("{name} was to reply.").format(name=following[0])
+    words = gettext("{first} and {second} were to reply.")
+    return words.format(first=following[0], second=following[1])
 
 
 def replies(number: int) -> str:
-    """Write a number of replies."""
-    return f"{number:,} {'reply' if number == 1 else 'replies'}"
+    """Format a number of replies."""
+    return ngettext("{n:,} reply", "{n:,} replies", number).format(n=number)

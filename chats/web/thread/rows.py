@@ -1,4 +1,4 @@
-"""The rows behind one page of a thread, in a bounded number of queries."""
+"""Loads the rows of a thread page in a bounded number of queries."""
 
 import hashlib
 import json
@@ -18,6 +18,7 @@ from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import composition, model_choice
 from chats.prompt.outlook import Outlook, outlook_on
+from chats.prompt.tokenizer import counter_for_pages
 from chats.record.history import on_path, segments
 from chats.web.thread.facts import BranchFacts, facts_on, newest_turns, told_rows
 from chats.web.thread.round_state import RoundState, round_state
@@ -25,18 +26,18 @@ from chats.web.thread.versions import MessageVersions, versions_of
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 
-# Messages are most of the cost of opening a chat, some milliseconds each.
+# Each message takes some milliseconds, most of the time to open a chat.
 PAGE = 30
-# Reasons that a message's own row or its compaction marker says; every other is one of the prompt.
+# Omission reasons shown by a message or its compaction marker, not in the prompt's notice.
 TOLD_ELSEWHERE = {"covered", "excluded", "incomplete"}
 LeftOut = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The part of the path that the compaction in force stands for.
+    """The part of the path that the active compaction covers.
 
-    `unused`: the summary and the window in force that the present policy makes no use of.
+    `unused`: the published summary and window that the current policy does not use.
     """
 
     active: Compaction | None
@@ -48,26 +49,26 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class BranchUnderPolicy:
-    """A branch under the policy that applies now: what covers it, and what a person may do."""
+    """A branch under the current policy: coverage, and locks on actions."""
 
     branch: Branch
     cover: Coverage
     locks: Locks
     policy_label: str
-    # The prompt of the next message; None where the policy lets nothing be sent.
+    # Outlook on the next prompt; None if the policy allows no prompt.
     outlook: Outlook | None
     facts: BranchFacts
     turns: Sequence[Turn]
 
     @property
     def choice(self) -> model_choice.ChosenModel | None:
-        """The model and the policy, as far as they let something be sent."""
+        """The chosen model and policy; None if the policy allows no prompt."""
         return self.outlook.choice if self.outlook else None
 
 
 @dataclass(slots=True)
 class ThreadRows:
-    """The rows of one page, and what the next message would send of them."""
+    """The rows of one page, and how the next prompt would send them."""
 
     chat_id: uuid.UUID
     messages: list[Message]
@@ -82,13 +83,13 @@ class ThreadRows:
     versions: dict[uuid.UUID, MessageVersions]
     is_paused: bool
     answer: RequestStatus | None
-    # A digest of the compaction markers, one of what is left out, and the path, with points
-    # between: see `state_of`.
+    # Digests of compaction markers and of omissions, and the path, separated by dots: see
+    # `state_of`.
     state: str
 
     @property
     def running(self) -> list[Turn]:
-        """The turns that are being worked on, else the one that is next; several in lanes."""
+        """The running turns, otherwise the next one. Several if they run in parallel lanes."""
         unfinished = [turn for turn in self.turns if not turn.is_over]
         running = [turn for turn in unfinished if turn.status == Turn.Status.RUNNING]
         first = next(iter(running or unfinished), None)
@@ -98,7 +99,7 @@ class ThreadRows:
 
 
 def branch_of(chat: Chat) -> Branch:
-    """Return the chat's active branch with the compaction in force."""
+    """Return the chat's active branch with its active compaction."""
     if chat.active_branch_id is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     rows = Branch.objects.select_related("parent", "active_compaction__base")
@@ -108,19 +109,19 @@ def branch_of(chat: Chat) -> Branch:
 
 
 def compactions_of(chat: Chat) -> QuerySet[Compaction]:
-    """Return every compaction of a chat, on whatever branch it was made."""
+    """Return every compaction of a chat, on any branch."""
     return Compaction.objects.filter(branch__chat=chat)
 
 
 def ground_of(
     *, chat: Chat, user: User, branch: Branch | None = None, default: ModelSpec | None = None
 ) -> BranchUnderPolicy:
-    """Return the chat's active branch under its policy; one that cannot be used changes no cover.
+    """Return the chat's active branch under its policy. An unusable policy keeps the coverage.
 
-    Turns are read before messages, because each query sees its own moment. A turn that ends
-    meanwhile is shown as running beside its reply, and the page hears at once that it is over; the
-    other way round it would be over without a reply, and nobody would tell the page. `branch`: that
-    of the chat, read just now; `default`: the model of chats that chose none.
+    Turns are read before messages, because each query sees its own snapshot. A turn that ends in
+    between appears as running beside its reply, and the page soon receives its end. In the other
+    order it would appear as finished without a reply, and no event would follow. `branch`: the
+    chat's branch, just read. `default`: the model of chats without a chosen one.
     """
     branch = branch or branch_of(chat)
     turns = newest_turns(branch)
@@ -130,31 +131,31 @@ def ground_of(
         choice = model_choice.choose(chat=chat, default=default)
         locks = locks_on(branch, user=user, choice=choice, pinned=facts.pinned_tokens)
     except Refusal as refusal:
-        cover, locks = covered_by(branch.active_compaction), all_locked(str(refusal))
+        cover, locks = covered_by(branch.active_compaction), all_locked(refusal.localized)
         return BranchUnderPolicy(branch, cover, locks, "", None, facts, turns)
     cover, outlook = cover_of(branch, choice=choice), seen_from(branch, choice=choice)
     return BranchUnderPolicy(branch, cover, locks, choice.effective.label, outlook, facts, turns)
 
 
 def cover_of(branch: Branch, *, choice: model_choice.ChosenModel) -> Coverage:
-    """Return the summary and the window on a branch, as far as its policy makes use of them."""
+    """Return the summary and window of a branch as far as its policy uses them."""
     active = branch.active_compaction
     return covered_by(composition.governing(active, values=choice.values), in_force=active)
 
 
 def seen_from(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
-    """Return what the next message would send on a branch; None where it would be refused.
+    """Return the outlook on the next prompt of a branch; None if it would be refused.
 
-    None too where a mark was set between two of its queries: the next poll of the page sees it.
+    Also None if a flag changed between its queries: the next poll shows it.
     """
     try:
-        return outlook_on(branch, choice=choice, now=timezone.now())
+        return outlook_on(branch, choice=choice, now=timezone.now(), counter=counter_for_pages())
     except (composition.PromptRefused, PartitionError):
         return None
 
 
 def covered_by(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
-    """Return what a compaction stands for; another one that is `in_force` is not used."""
+    """Return the coverage of a compaction. A different `in_force` one is listed as unused."""
     if active is None and in_force is not None:
         rows = {row.pk: row for row in (in_force.base, in_force) if row}
         return Coverage(None, None, to_seq=0, window_to=0, unused=list(rows.values()))
@@ -171,9 +172,10 @@ def covered_by(active: Compaction | None, *, in_force: Compaction | None = None)
 def load(
     ground: BranchUnderPolicy, *, after: int, before: int | None, most: int = PAGE
 ) -> ThreadRows:
-    """Load the newest `most` messages with `after` < seq < `before`, and what belongs to them.
+    """Load the newest `most` messages with `after` < seq < `before` and their related rows.
 
-    A message that is taken up meanwhile may be found twice, but is never missing.
+    A waiting message that becomes part of the path during loading may appear twice, but never goes
+    missing.
     """
     branch, cover, newest = ground.branch, ground.cover, before is None
     turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
@@ -192,11 +194,11 @@ def load(
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
-    # The same message may have a reply on another branch too.
+    # The same message may also have a reply on another branch.
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
     of_page = Q(trigger__in=ids) | Q(continues__reply__in=ids)
     if branch.chat.team_id is not None and messages:
-        # The message that began a round may stand on an earlier page than a failed reply.
+        # The message that started a round may be on an earlier page than a failed reply.
         of_page |= Q(agent__isnull=False, seen_to__gte=messages[0].seq, seen_to__lt=end)
     caused = on_this_path.filter(of_page)
     told = told_compactions(branch) if ground.facts.has_told else []
@@ -221,7 +223,7 @@ def load(
 
 
 def first_read(turns: Sequence[Turn]) -> list[Turn]:
-    """Return each turn once, as it was read first, in the order of acceptance."""
+    """Return each turn once, as first read, in order of acceptance."""
     found: dict[uuid.UUID, Turn] = {}
     for turn in turns:
         found.setdefault(turn.pk, turn)
@@ -229,7 +231,7 @@ def first_read(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def sent_under(ground: BranchUnderPolicy) -> list[Message]:
-    """Return the messages in the summary's range that are sent themselves: they stay in sight."""
+    """Return the covered messages that are still sent individually; they stay visible."""
     if ground.outlook is None:
         return []
     seqs = [seq for seq in ground.outlook.segments if seq <= ground.cover.to_seq]
@@ -240,12 +242,12 @@ def sent_under(ground: BranchUnderPolicy) -> list[Message]:
 
 
 def told_compactions(branch: Branch) -> list[Compaction]:
-    """Return the newest compaction that is not in force, if it is newer than the one that is."""
+    """Return the newest inactive compaction if it is newer than the active one."""
     return list(told_rows(branch).order_by("-created_at")[:1])
 
 
 def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
-    """Return the ranges that the next prompt leaves out for a reason of its own."""
+    """Return the ranges that the next prompt leaves out for reasons not shown elsewhere."""
     if outlook is None:
         return []
     return [
@@ -258,9 +260,9 @@ def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
 def state_of(
     branch: Branch, *, cover: Coverage, told: Sequence[Compaction], answer: RequestStatus | None
 ) -> str:
-    """Return a digest of the branch and of everything that decides its compaction markers.
+    """Return a digest of the branch and of everything that affects its compaction markers.
 
-    A page with another one is out of date.
+    A page with another digest is out of date.
     """
     return digest(
         [
@@ -276,18 +278,18 @@ def state_of(
 
 
 def path_of(branch: Branch) -> str:
-    """Return what names a path through a chat; messages are only ever added at its end."""
+    """Return an identifier of a path through a chat. Messages are only added at its end."""
     return branch.pk.hex[:8]
 
 
 def digest(*facts: object) -> str:
-    """Return a short digest that differs when the facts do."""
+    """Return a short digest of the facts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The present state, for a page that only asks whether it is out of date.
+    """The current state, for a page that checks whether it is out of date.
 
     `turn` as in `turn_state`.
     """
@@ -297,7 +299,7 @@ class Now:
 
 
 def now_on(branch: Branch) -> Now:
-    """Return the state of compaction markers at this moment, without any message."""
+    """Return the current state of markers and turn without loading messages."""
     answer, told = status_on(branch, now=timezone.now()), told_compactions(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     turn = turns.only("status").order_by("-accepted").first()
@@ -308,7 +310,7 @@ def now_on(branch: Branch) -> Now:
 
 
 def turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
-    """Return which turn is the last one, how it stands, and its team's round; empty without one."""
+    """Return last turn, its status and its team's round as one string; empty without a turn."""
     if turn is None:
         return ""
     hops = [f"{team_round.status}{team_round.hops}"] if team_round else []
@@ -316,9 +318,9 @@ def turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
 
 
 def present_cover(branch: Branch) -> Coverage:
-    """Return the summary and the window on a branch.
+    """Return the summary and window of a branch.
 
-    The policy is asked for only if there are any.
+    The policy is resolved only if there are any.
     """
     active = branch.active_compaction
     if active is not None:

@@ -1,18 +1,20 @@
-"""The messages of a compaction that the next message sends, counted and in words."""
+"""How the next prompt sends the messages of a compaction."""
 
 from dataclasses import dataclass
+
+from django.utils.translation import gettext, ngettext
 
 from chats.compaction.coverage import is_visible
 from chats.models import Branch, Compaction
 from chats.prompt.outlook import Outlook
-from chats.web.words import counted
+from contextpolicy.wording import join_items
 
 
 @dataclass(frozen=True, slots=True)
 class SentNow:
-    """The counts of messages of a range, by the way in which the next message sends them.
+    """Number of messages in a range, by how the next prompt sends them.
 
-    `summary` are those that a summary stands for, that of the messages `first` to `last`.
+    `summary` counts messages sent as the summary of messages `first` to `last`.
     """
 
     full: int
@@ -24,27 +26,48 @@ class SentNow:
 
     @property
     def words(self) -> str:
-        """The counts in words: 6 messages sent in full, 1 sent cut, 2 not sent."""
+        """The counts as text: 6 messages sent in full, 1 sent cut, 2 not sent."""
         ways = (
-            (self.full, "sent in full"),
-            (self.cut, "sent cut"),
-            (self.summary, f"sent as the summary of messages {self.first:,} to {self.last:,}"),
-            (self.none, "not sent"),
+            (
+                self.full,
+                ngettext("{n:,} message sent in full", "{n:,} messages sent in full", self.full),
+                gettext("{n:,} sent in full"),
+            ),
+            (
+                self.cut,
+                ngettext("{n:,} message sent cut", "{n:,} messages sent cut", self.cut),
+                gettext("{n:,} sent cut"),
+            ),
+            (
+                self.summary,
+                ngettext(
+                    "{n:,} message sent as the summary of messages {first:,} to {last:,}",
+                    "{n:,} messages sent as the summary of messages {first:,} to {last:,}",
+                    self.summary,
+                ),
+                gettext("{n:,} sent as the summary of messages {first:,} to {last:,}"),
+            ),
+            (
+                self.none,
+                ngettext("{n:,} message not sent", "{n:,} messages not sent", self.none),
+                gettext("{n:,} not sent"),
+            ),
         )
-        found = [(count, way) for count, way in ways if count]
-        return ", ".join(
-            f"{count:,} {way}" if place else f"{counted(count, 'message')} {way}"
-            for place, (count, way) in enumerate(found)
+        # Only the first count names the messages.
+        found = [(count, words, more) for count, words, more in ways if count]
+        return join_items(
+            (more if place else words).format(n=count, first=self.first, last=self.last)
+            for place, (count, words, more) in enumerate(found)
         )
 
     @property
     def is_mixed(self) -> bool:
-        """True if not all of them are sent in one way."""
+        """True if the messages are sent in different ways."""
         return sum(1 for count in (self.full, self.cut, self.summary, self.none) if count) > 1
 
 
 def sent_now(row: Compaction, *, outlook: Outlook | None, branch: Branch) -> SentNow | None:
-    """Count what the next message sends of a compaction's range; None where it stands elsewhere."""
+    """Return the counts of a compaction's range; None if it is not on this branch."""
     if outlook is None or not is_visible(row, branch):
         return None
     found, summary = outlook.count(row.from_seq, row.to_seq), outlook.given.summary

@@ -1,8 +1,8 @@
 """The thread of a chat as its page shows it.
 
-Covered messages stand under their compaction marker, not in the thread. The *tail* is the part that
-may still change, from the first unfinished turn (or the last one) to the end; a page replaces it as
-one piece.
+Covered messages are behind their compaction marker, not in the thread. The *tail* is the part that
+may still change, from the first unfinished turn (or the last one) to the end. A page replaces it as
+a whole.
 """
 
 from dataclasses import dataclass, replace
@@ -37,17 +37,17 @@ from chats.web.thread.rows import (
 )
 from contextpolicy.models import ModelSpec
 
-# A page that has loaded more messages than this loses the oldest of them when markers change.
+# A page with more messages than this drops the oldest ones when markers change.
 MOST_STANDING = 2000
 
 
 class Stale(Exception):
-    """The page is so far behind that only a whole new one helps."""
+    """The page is too far behind for an update and needs a full reload."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """The state that an open page was drawn from, and the seq of its first message."""
+    """The state an open page was rendered from, and the seq of its first message."""
 
     state: str
     top: int
@@ -55,7 +55,7 @@ class ShownState:
 
 @dataclass(frozen=True, slots=True)
 class ThreadAbove:
-    """The thread above the part that an update brings, for a page that shows most of it.
+    """The thread above the updated part, for a page that already shows most of it.
 
     `earlier` as in `ThreadPage`.
     """
@@ -70,29 +70,29 @@ class ThreadPage:
 
     entries: list[Entry]
     tail: list[Entry]
-    # The tail's first seq; a page sends it back so that the update begins where its tail did.
+    # First seq of the tail. The page sends it back, so that the update starts there.
     tail_from: int
-    # The page before this one ends below this seq; None when nothing is before it.
+    # The previous page ends below this seq. None: there is no previous page.
     earlier: int | None
     turn: Turn | None
-    # The state that compaction markers and rails were drawn from; see `rows.state_of`.
+    # State from which markers and rails were rendered; see `rows.state_of`.
     state: str
-    # Milliseconds since 1970 at which its rows were not read yet.
+    # Time in ms since 1970, before the rows were read.
     drawn_at: int
-    # The status of the compaction that a person asked for.
+    # Notice about a requested compaction.
     answer: RequestNotice | None
     locks: Locks
-    # The branch under its policy, which the meter beside the thread is drawn from.
+    # The branch under its policy, also used by the meter.
     ground: BranchUnderPolicy
     last_finished: Turn | None
-    # A team's round, read before the rows: a reply that still grows never stands above its end.
+    # A team's round, read before the rows, so a growing reply never appears after its end.
     round: RoundState | None
-    # What became of the messages above, if the page was drawn from another state.
+    # Update of the messages above, if the page was rendered from another state.
     standing: ThreadAbove | None = None
 
     @property
     def top(self) -> int:
-        """Return the seq of the first message on the page that no summary stands for."""
+        """Seq of the first message on the page that no summary covers."""
         found = (
             entry.message.seq or 0 for entry in self.entries if isinstance(entry, MessageEntry)
         )
@@ -100,17 +100,17 @@ class ThreadPage:
 
     @property
     def turn_state(self) -> str:
-        """Return what tells an open page whether the end of the thread is another now."""
+        """State of the last turn, by which an open page detects changes."""
         return turn_state(self.turn, self.round)
 
     @property
     def is_replying(self) -> bool:
-        """True while a reply is being written or waited for."""
+        """True while a reply is being written or queued."""
         return any(isinstance(entry, Live) for entry in self.tail)
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to read."""
+        """True if the thread is empty."""
         return not self.entries and not self.tail
 
 
@@ -124,10 +124,10 @@ def thread_of(
 ) -> ThreadPage:
     """Return the newest page of the chat's thread, or the page before a seq, without tail.
 
-    `branch` and `default`: what `ground_of` takes.
+    `branch` and `default` as in `ground_of`.
     """
     drawn_at = drawing_time()
-    # The newest page has all of them: an earlier one is put above it.
+    # The newest page has all markers, because earlier pages are added above it.
     newest = before is None
     team_round = round_state(chat) if newest else None
     ground = ground_of(chat=chat, user=user, branch=branch, default=default)
@@ -159,10 +159,10 @@ def thread_of(
 def thread_from(
     *, chat: Chat, user: User, start: int, shown: ShownState | None = None
 ) -> ThreadPage:
-    """Return the thread from a seq on: the part that is now final, and the tail now.
+    """Return the thread from a seq on: the now final part, and the current tail.
 
-    With it comes what stands above, where that is not what the page shows. Raises `Stale` when more
-    than a page has been said since, or when the page shows another path.
+    Includes the part above if the page's state is out of date. Raises `Stale` if more than a page
+    of messages is new, or if the page shows another path.
     """
     drawn_at = drawing_time()
     team_round = round_state(chat)
@@ -200,9 +200,9 @@ def thread_from(
 
 
 def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbove:
-    """Return the thread between what is covered and a seq, for a page that shows it from `top` on.
+    """Return the thread between the covered range and a seq, for a page that starts at `top`.
 
-    Of the messages that the page has, only what may have changed is told; it has their words.
+    Messages the page already has are rendered without their text.
     """
     cover = ground.cover
     most = min(max(PAGE, start - top), MOST_STANDING)
@@ -224,15 +224,15 @@ def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbo
 
 
 def is_message(entry: Entry) -> bool:
-    """Tell whether an entry is a message."""
+    """Return True if the entry is a message."""
     return isinstance(entry, MessageEntry)
 
 
 def entry_of(*, chat: Chat, user: User, message: Message) -> tuple[MessageEntry | None, str]:
     """Return one message of the thread, and the state of compaction markers and rails.
 
-    The message is None when it stands elsewhere. It is read with the page that ends with it: what
-    is left out of a prompt depends on its neighbours.
+    The message is None if the thread does not show it. The page that ends with it is loaded,
+    because omissions depend on neighbouring messages.
     """
     last_seq = branch_of(chat).last_seq
     thread = thread_of(chat=chat, user=user, before=(message.seq or last_seq) + 1)

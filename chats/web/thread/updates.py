@@ -1,9 +1,9 @@
-"""Updates of the end of a thread: the new end, and what depends on it.
+"""Updates of the end of a thread for open pages.
 
-A page that follows along gets the messages that are now final, the tail, and out of band the meter,
-the send button and the chat's line in the list. When compaction markers or rails have changed it is
-told how each message that it shows stands now; only a page on another path, or one that is far
-behind, gets the thread anew. A page without scripts is redirected to the chat.
+A page receives the now final messages and the tail and, out of band, the meter, the send button and
+the chat's line in the list. If compaction markers or rails changed, it also receives the new state
+of each message it shows. A page on another path, or far behind, receives the whole thread. A page
+without scripts is redirected to the chat.
 """
 
 from django.http import HttpResponse
@@ -20,7 +20,7 @@ from chats.web.thread.versions import branches_of
 
 
 def tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> HttpResponse:
-    """Render the thread's end; with `sent` the message box comes back empty too."""
+    """Render the thread's end; with `sent` also an empty message box."""
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#tail")
     thread = changed_part(request, chat, shown=shown_on(request))
@@ -28,9 +28,9 @@ def tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> Ht
 
 
 def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResponse:
-    """Render what is different after something changed in the middle of the thread.
+    """Render the changes after an action in the middle of the thread.
 
-    `place`: the id of the part it happened to; the reader finds their place there again.
+    `place`: ID of the changed element, which receives the focus.
     """
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + f"#{place}")
@@ -45,7 +45,7 @@ def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResp
 def changed_part(
     request: PersonRequest, chat: Chat, *, shown: ShownState | None
 ) -> ThreadPage | None:
-    """Return the thread from where the page's tail began; None if the page needs all of it."""
+    """Return the thread from the start of the page's tail; None if the page needs all of it."""
     start = seq_from(request, "from") or 1
     try:
         return thread_from(chat=chat, user=request.user, start=start, shown=shown)
@@ -54,14 +54,14 @@ def changed_part(
 
 
 def placed(response: HttpResponse, place: str) -> HttpResponse:
-    """Let the page put the focus back where it was, or on the part with this id."""
+    """Make the page restore the focus, or focus the element with this ID."""
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
 
 def update(
     request: PersonRequest, chat: Chat, part: ThreadPage | None, *, sent: bool = False
 ) -> HttpResponse:
-    """Render a part of the thread, or all of it, with what depends on it out of band."""
+    """Render a part of the thread or all of it, with out-of-band updates."""
     thread = part or thread_of(chat=chat, user=request.user)
     lifecycle.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `page_of` annotates
@@ -86,15 +86,15 @@ def update(
     }
     response = render(request, "chats/_tail_update.html", context)
     if is_whole:
-        # The thread is swapped out of band; the end that was asked for is part of it.
+        # The thread is swapped out of band and includes the requested end.
         return reswap(response, "none")
-    # The message box asks for no place of its own: the tail that it saw when it sent may have been
-    # replaced meanwhile. Requests from a part of the tail are left out when that part is gone.
+    # The message box sets no target, because the tail it was rendered with may be replaced.
+    # Requests from inside the tail are dropped if that part is gone.
     return retarget(response, "#tail") if sent else response
 
 
 def shown_on(request: PersonRequest) -> ShownState | None:
-    """Return what the page shows; None for one that shows no end of a thread."""
+    """Return the state the page shows; None if the page shows no end of a thread."""
     state = seen(request)
     start = seq_from(request, "from") or 1
     top = seq_from(request, "top") or start
@@ -102,11 +102,11 @@ def shown_on(request: PersonRequest) -> ShownState | None:
 
 
 def seen(request: PersonRequest) -> str:
-    """Return the state of markers and rails that the page was drawn from; "" if it has none."""
+    """Return the state of markers and rails the page was rendered from, or ""."""
     return request.GET.get("seen") or request.POST.get("seen") or ""
 
 
 def seq_from(request: PersonRequest, name: str) -> int | None:
-    """Return a position from the query or the form; None if there is none or it is no number."""
+    """Return a position from the query or form; None if missing or not a number."""
     value = request.GET.get(name) or request.POST.get(name) or ""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else None

@@ -1,4 +1,4 @@
-"""The ways on in a chat: the versions of a message, and the branches they stand on."""
+"""Versions of a message and branches of a chat."""
 
 import uuid
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chats.web.words import clipped
 
 @dataclass(frozen=True, slots=True)
 class MessageVersions:
-    """The number of the version that is shown, of how many, and the branches of its neighbours."""
+    """Position of the shown version, number of versions, and the branches of its neighbours."""
 
     number: int
     count: int
@@ -25,7 +25,7 @@ class MessageVersions:
 
 @dataclass(frozen=True, slots=True)
 class BranchLink:
-    """A branch in the chat's menu; `words` are those of its newest message."""
+    """A branch in the chat's menu. `words` is the start of its newest message."""
 
     pk: uuid.UUID
     words: str
@@ -36,10 +36,10 @@ class BranchLink:
 
 
 def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, MessageVersions]:
-    """Return the versions of those messages that have any, by the id of the message.
+    """Return the versions of messages that have several, by message ID.
 
-    Versions follow the same message: they stand at one seq, on the branch that holds the message
-    before it and on the branches that fork there. Two queries at most, whatever the number.
+    Versions share a seq and the previous message. They are on the branch that contains the previous
+    message and on branches that fork there. At most two queries.
     """
     rows = Branch.objects.filter(chat=branch.chat_id, parent__isnull=False)
     forks = list(rows.values_list("pk", "parent_id", "fork_seq"))
@@ -67,13 +67,13 @@ def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, 
 
 
 def holder_of(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
-    """Return the branch of a path that holds a seq; the root for seqs before the first message."""
+    """Return the branch of a path that contains a seq; the root before the first message."""
     held = (part.branch_id for part in path if part.after < seq <= part.to)
     return next(held, path[-1].branch_id)
 
 
 def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> MessageVersions:
-    """Return where a message stands among its versions."""
+    """Return the position of a message among its versions."""
     index = [key for key, _ in group].index(pk)
     return MessageVersions(
         number=index + 1,
@@ -84,7 +84,7 @@ def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> M
 
 
 def branches_of(chat: Chat) -> list[BranchLink]:
-    """Return the branches of a chat, newest first; none for a chat that has only one."""
+    """Return the branches of a chat, newest first; none if it has only one."""
     rows = list(Branch.objects.filter(chat=chat).order_by("-created_at", "pk"))
     if len(rows) < 2:
         return []

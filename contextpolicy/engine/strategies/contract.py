@@ -1,4 +1,4 @@
-"""The contract of a strategy, the strategies that ship, and the check of what they decide."""
+"""The strategy contract, the built-in strategies, and the validation of their decisions."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -15,26 +15,26 @@ from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, i
 
 
 class Strategy(Protocol):
-    """Chooses what history stays.
+    """Selects the history that is sent.
 
-    Its choice is checked, and one that does not fit falls back to `sliding_window`. A `WindowMove`
+    The choice is validated; an invalid one is replaced by that of `sliding_window`. A `WindowMove`
     asks the caller to store a `window` row and to compose again. Pure: the same view gives the
     same choice. Its config is `view.values.strategy_config`.
     """
 
     @property
     def name(self) -> str:
-        """The name a policy uses."""
+        """The name in policies."""
 
     def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
-        """Decide what of `view.entries` is sent."""
+        """Decide which of `view.entries` are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The payload of a composing strategy: the system text and tools as it got them, and history.
+    """The payload of a composing strategy: history, and the system text and tools unchanged.
 
-    `history` holds messages it was given, in their order.
+    `history` is a subset of the given messages, in order.
     """
 
     system_prompt: str
@@ -44,14 +44,14 @@ class Payload:
 
 @runtime_checkable
 class ComposingStrategy(Protocol):
-    """The other form of a strategy: it puts a payload together instead of choosing indexes.
+    """The alternative form of a strategy: it builds a payload instead of choosing indexes.
 
-    `on_turn_complete`, if a strategy has it, is called in the background after each turn.
+    The optional method `on_turn_complete` is called in the background after each turn.
     """
 
     @property
     def name(self) -> str:
-        """The name a policy uses."""
+        """The name in policies."""
 
     def compose(
         self,
@@ -73,7 +73,7 @@ class PayloadRefused(Exception):
 
 
 class Composing:
-    """An adapter that lets a composing strategy stand in for a choosing one."""
+    """Adapts a composing strategy to the interface of a choosing one."""
 
     def __init__(self, inner: ComposingStrategy) -> None:
         self.name = inner.name
@@ -91,8 +91,8 @@ class Composing:
         )
         if payload.system_prompt != view.system_prompt or payload.tools != view.tools:
             raise PayloadRefused(
-                f"The strategy {self.name} changed the system text or the tools. They have to come "
-                "back as they are."
+                f"The strategy {self.name} changed the system text or the tools. It must "
+                "return them unchanged."
             )
         places = {message.id: place for place, message in enumerate(view.messages)}
         kept = tuple(places.get(message.id, -1) for message in payload.history)
@@ -109,15 +109,15 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def decide(strategy: Strategy | None, view: HistoryView) -> tuple[WindowChoice | WindowMove, str]:
-    """Return the decision of a strategy, and why it is not its own: "" if it is.
+    """Return the decision of a strategy, and the reason if it was replaced, else "".
 
-    A sound decision comes back and the prompt stays as it was, whatever a strategy does: `missing`,
-    `failed:NAME` (of its exception), `changed_tools` and `unsound` fall back to `sliding_window`.
+    The returned decision is always valid, and the strategy cannot change the prompt. `missing`,
+    `failed:NAME` (of the exception), `changed_tools` and `unsound` fall back to `sliding_window`.
     """
     fallback = STRATEGIES["sliding_window"]
     if strategy is None:
         return fallback.choose(view), "missing"
-    # Tool definitions hold objects that could be changed in place.
+    # Tool definitions contain objects that a strategy could change in place.
     shown = replace(view, tools=deepcopy(view.tools)) if view.tools else view
     try:
         choice = strategy.choose(shown)
@@ -130,14 +130,14 @@ def decide(strategy: Strategy | None, view: HistoryView) -> tuple[WindowChoice |
 
 
 def hears_turns(strategy: object) -> bool:
-    """Tell whether a strategy wants to be told of complete turns."""
+    """Return True if a strategy has a turn hook."""
     return _turn_hook(strategy) is not None
 
 
 def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
-    """Tell a strategy that a turn is complete; its failure touches nothing.
+    """Call a strategy's turn hook; its failure has no effect.
 
-    Returns the name of its exception, "" if there was none or nothing to tell.
+    Returns the name of its exception, "" if there was none or no hook.
     """
     hook = _turn_hook(strategy)
     if hook is None:

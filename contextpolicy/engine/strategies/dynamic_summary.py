@@ -1,18 +1,18 @@
-"""Strategy `dynamic_summary`: old turns are folded into a summary in the background."""
+"""Strategy `dynamic_summary`: old turns are compacted into a summary in the background."""
 
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, keep_all, next_move
 
 
 class DynamicSummary:
-    """Sends everything no summary covers; folding is planned elsewhere (`compaction.plan`).
+    """Sends everything that no summary covers. `compaction.plan` plans the summaries.
 
-    Nobody waits for a summary: if the prompt reaches its limit before one is published, the window
-    moves now and the summary takes over what it left out.
+    A reply never waits for a summary. If the prompt reaches its limit before one is published, the
+    window moves now, and the summary later covers the messages that it left out.
     """
 
     name = "dynamic_summary"
 
     def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
-        """Keep all messages of the view, or ask for a move of the window, to be stored first."""
+        """Keep all messages of the view, or request a window move, which must be stored first."""
         keep = view.values.keep_last_messages
         return next_move(view, high=view.room.limit, keep_last=keep) or keep_all(view)

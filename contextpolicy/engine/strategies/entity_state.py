@@ -1,8 +1,8 @@
-"""Strategy `entity_state`: no dialogue is kept, only a state of the form a schema describes.
+"""Strategy `entity_state`: keeps no dialogue, only a state that a schema describes.
 
-After each user message and before its reply a model extracts the state anew; here are the texts
-around that call and the judgement of its answer. An answer that is late, cut or does not fit the
-schema changes nothing: the old state stays.
+After each user message and before its reply a model extracts the state again. This module has the
+texts of that call and the validation of its answer. An answer that is late, truncated or does not
+match the schema leaves the state unchanged.
 """
 
 import json
@@ -37,12 +37,12 @@ Rules
 
 
 class EntityState:
-    """Sends the newest `keep_last_messages` messages (by default none) beside the state."""
+    """Sends the newest `keep_last_messages` messages (by default none) and the state."""
 
     name = "entity_state"
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """Keep the last messages by count, as far as they fit; the state stands for all others."""
+        """Keep the last messages by count, as far as they fit; the state replaces all others."""
         count = len(view.entries)
         by_count = max(0, count - view.values.keep_last_messages)
         start = max(by_count, view.first_fitting(view.room.limit)) if by_count < count else count
@@ -54,9 +54,10 @@ class EntityState:
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """The state after an extraction, and what came of the model's answer.
+    """The state after an extraction, and the outcome of the model's answer.
 
-    Outcomes other than `updated` and `unchanged` left the old state; `faults` say why.
+    Outcomes other than `updated` and `unchanged` keep the previous state; `faults` give the
+    reasons.
     """
 
     state: Mapping[str, object]
@@ -65,12 +66,12 @@ class StateUpdate:
 
 
 def state_text(state: Mapping[str, object]) -> str:
-    """Write the state as it stands in a prompt: JSON on one line, sorted; "" for an empty state."""
+    """Write the state for a prompt: JSON on one line, sorted; "" for an empty state."""
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
 def schema_text(schema: Mapping[str, object]) -> str:
-    """Write the schema as it stands in the request."""
+    """Write the schema for the request."""
     return json.dumps(schema, ensure_ascii=False, sort_keys=True)
 
 
@@ -90,10 +91,10 @@ def state_request(
 def updated_state(
     answer: str, *, finish: str, state: Mapping[str, object], schema: Mapping[str, object]
 ) -> StateUpdate:
-    """Read the state from a model's `answer`, which ended because of `finish` (normally `stop`).
+    """Parse the state from a model's `answer`, with its finish reason `finish` (normally `stop`).
 
-    A code fence around the object is tolerated, anything else beside it is not. The schema must
-    have passed `schema.check_schema`.
+    A code fence around the object is allowed, other text is not. The schema must have passed
+    `schema.check_schema`.
     """
     if finish != "stop":
         return StateUpdate(state, "not_finished", (f"the answer ended with {finish or 'nothing'}",))
@@ -101,11 +102,11 @@ def updated_state(
         found = json.loads(_unfenced(answer), parse_constant=_no_constant, parse_float=_finite)
         size = size_of(found)
     except (ValueError, RecursionError):
-        return StateUpdate(state, "not_json", ("the answer is no JSON",))
+        return StateUpdate(state, "not_json", ("the answer is not JSON",))
     if not isinstance(found, dict):
-        return StateUpdate(state, "not_an_object", ("the answer is no JSON object",))
+        return StateUpdate(state, "not_an_object", ("the answer is not a JSON object",))
     if size > LARGEST_STATE:
-        return StateUpdate(state, "too_large", (f"the state is over {LARGEST_STATE:,} bytes",))
+        return StateUpdate(state, "too_large", (f"the state exceeds {LARGEST_STATE:,} bytes",))
     if faults := state_faults(found, schema=schema):
         return StateUpdate(state, "invalid", faults)
     return StateUpdate(found, "unchanged" if found == state else "updated")
@@ -117,7 +118,7 @@ def size_of(state: object) -> int:
 
 
 def state_faults(state: Mapping[str, object], *, schema: Mapping[str, object]) -> tuple[str, ...]:
-    """List why values cannot be the state, whoever gave them, in sentences; empty if they can."""
+    """List why a value cannot be the state, in sentences; empty if it can."""
     if any(_is_unstorable(text) for text in _texts(state)):
         return ("the value has a NUL or half of a surrogate pair",)
     return tuple(violations(schema, state))

@@ -1,19 +1,19 @@
-"""Strategy `simple`: the newest N messages, each cut to its limit of characters."""
+"""Strategy `simple`: the newest N messages, each cut to its character limit."""
 
 from contextpolicy.engine.window import NO_CEILING, HistoryView, WindowChoice
 
 
 class Simple:
-    """Keeps the newest `window_size` messages; if those exceed the prompt limit, the oldest go too.
+    """Keeps the newest `window_size` messages; drops the oldest if they exceed the prompt limit.
 
-    Ceilings in turns and in tokens hold too. Counts single messages and moves by one: the plainest
-    rule there is, at the price of the provider's prompt cache.
+    Ceilings in turns and in tokens apply too. It counts single messages and moves by one. This is
+    the simplest rule, but it invalidates the provider's prompt cache.
     """
 
     name = "simple"
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """Decide by count first, by tokens second; older messages never come back in a gap."""
+        """Decide by count first, then by tokens. The choice has no gaps."""
         count = len(view.entries)
         size, turns = view.values.window_size, view.values.window_turns
         by_count = 0 if size is None else max(0, count - size)

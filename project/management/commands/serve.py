@@ -1,4 +1,4 @@
-"""`manage.py serve`, as Django's list of commands and `manage.py help serve` know it."""
+"""`manage.py serve`, registered for Django's command list and for `manage.py help serve`."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -9,7 +9,7 @@ from project import launcher
 
 
 class Command(BaseCommand):
-    """The launcher; `manage.py serve` itself starts it without Django."""
+    """The launcher. `manage.py serve` itself starts it without Django."""
 
     help = launcher.HELP
     requires_system_checks = ()

@@ -1,4 +1,4 @@
-"""`manage.py setup`: creates or migrates the tables, and makes what a new instance begins with."""
+"""`manage.py setup`: creates or migrates the tables, and creates the initial data."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -18,11 +18,11 @@ class Command(BaseCommand):
     """Idempotent; prints a one-time sign-in link when it creates the first administrator."""
 
     help = "Prepare the database (run before the first start and after each upgrade)."
-    # The web process checks its addresses; loading them here would hold up the first start.
+    # The web process checks the URLs; loading them here would delay the first start.
     requires_system_checks = (Tags.models,)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the address of the login link, which PALIMPSEST_PUBLIC_URL replaces, and workers."""
+        """Add the options for the base URL of the sign-in link and for leases to take over."""
         parser.add_argument("--base-url", default="http://127.0.0.1:8420")
         parser.add_argument(
             "--with-link",
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--take-over",
             default="",
             metavar="NAME",
-            help="Free what workers held that have ended and whose names began so.",
+            help="Release the leases of ended workers whose names begin with this.",
         )
 
     def handle(
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         """Create the tables or migrate them, and seed."""
         refuse_newer_database()
         create_in_empty_database()
-        # After the tables were created, this has only to tell the apps that they are there.
+        # After the tables were created, this only sends `post_migrate` to the apps.
         call_command("migrate", verbosity=0)
         if take_over:
             recover.take_over(now=timezone.now(), worker=take_over)

@@ -1,4 +1,4 @@
-"""`manage.py web`: one web process that ends its event streams before it goes."""
+"""`manage.py web`: one web process that closes its event streams before it stops."""
 
 import fcntl
 import os
@@ -11,22 +11,23 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from chats.streams.connection import STREAMS
+from project import launcher
 from project.versions import refuse_newer_database
 
 GRACE_SECONDS = 3
-# Longer than proxies and clients keep an idle connection (60 s), so that they close it first:
-# a message sent into a connection that is being closed from here is answered by a reset.
+# Longer than the idle timeout of proxies and clients (60 s), so that they close a connection first.
+# A request sent into a connection that the server is closing would be reset.
 IDLE_SECONDS = 75
 
 
 class Server(uvicorn.Server):
-    """A server that ends the open streams before it ends itself.
+    """A server that closes the open streams before it stops.
 
-    uvicorn would wait for them until its grace is over. `ready` names a file that gets the process
-    id once the server listens.
+    uvicorn would wait for them until its grace period ends. `ready` is a file to which the process
+    id is written once the server listens.
     """
 
     def __init__(self, config: uvicorn.Config, *, ready: Path | None = None) -> None:
@@ -34,19 +35,19 @@ class Server(uvicorn.Server):
         self.ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Start to listen, and write the ready file."""
         await super().startup(sockets=sockets)
         if self.ready:
             self.ready.write_text(str(os.getpid()), encoding="ascii")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the streams, then the server."""
+        """Close the streams, then stop the server."""
         STREAMS.closing.set()
         super().handle_exit(sig, frame)
 
 
 def load_and_wait(lock: Path) -> None:
-    """Load the application while somebody prepares its database, then wait for them."""
+    """Load the application while another process prepares the database, then wait for it."""
     import_module("project.asgi")
     with lock.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
@@ -58,12 +59,11 @@ class Command(BaseCommand):
     help = "Run one web process (several may share a port behind a proxy)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the address to listen on, and the lock to wait for."""
-        parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
-        parser.add_argument("--port", type=int, default=os.environ.get("PALIMPSEST_PORT", "8420"))
+        """Add the address, and the lock to wait for."""
+        launcher.add_arguments(parser)
         parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
         parser.add_argument(
-            "--after", type=Path, default=None, help="Wait until nobody holds this file's lock."
+            "--after", type=Path, default=None, help="Wait until this file is unlocked."
         )
         parser.add_argument(
             "--ready", type=Path, default=None, help="A file for the process id, once it listens."
@@ -79,8 +79,16 @@ class Command(BaseCommand):
         ready: Path | None,
         **_options: Any,
     ) -> None:
-        """Serve until told to stop."""
+        """Serve until a stop signal."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        if not uds:
+            try:
+                launcher.refuse_open_network(host)
+                # 0 means any free port.
+                if port:
+                    launcher.refuse_used_port(host, port)
+            except launcher.NotLaunched as refusal:
+                raise CommandError(str(refusal)) from refusal
         if after:
             load_and_wait(after)
         refuse_newer_database()
@@ -98,7 +106,7 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
-            # One header may be 8 kB, all of them 32 kB (limits of reliable operation).
+            # One header may have 8 kB, all together 32 kB.
             h11_max_incomplete_event_size=32_768,
         )
         Server(config, ready=ready).run()

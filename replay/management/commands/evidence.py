@@ -1,7 +1,7 @@
-"""`manage.py evidence [DATA …]`: measures whether prompts contain what questions need.
+"""`manage.py evidence [DATA …]`: measures whether prompts contain the evidence for questions.
 
-Without files it measures the project's own conversations. The database it runs on is left as it
-was; `make evidence` uses a new one.
+Without files it measures the project's own conversations. The database is left unchanged;
+`make evidence` uses a new one.
 """
 
 import time

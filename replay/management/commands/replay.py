@@ -1,7 +1,7 @@
 """`manage.py replay FILE.jsonl …`: plays recorded conversations through the real pipeline.
 
-With `--matrix` through the engine alone, under every strategy, layout and budget; with `--rebuild`
-under every strategy and layout, each call built again and compared with the bytes that were sent.
+With `--matrix` it uses the engine alone, under every strategy, layout and budget. With `--rebuild`
+it uses every strategy and layout, and compares each rebuilt request with the bytes that were sent.
 """
 
 import json
@@ -53,20 +53,26 @@ FAULTS_SHOWN = 20
 
 
 class Command(BaseCommand):
-    """Prints one row per recording; fails when a receipt or a limit did not hold."""
+    """Prints one row per recording; fails if a receipt or a limit was violated."""
 
     help = "Play recorded conversations (JSONL) through the pipeline against the fake server."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the files to play, and the policy to play them under."""
+        """Add the files to play, and the policy."""
         parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
         parser.add_argument("--policy", default="", help="Slug of a policy; empty: the default.")
         parser.add_argument(
-            "--values", type=json.loads, metavar="JSON", help="Values over those of the policy."
+            "--values",
+            type=json.loads,
+            metavar="JSON",
+            help="Values that replace those of the policy.",
         )
         parser.add_argument("--limit", type=int, default=16_000, help="The fake model's window.")
         parser.add_argument(
-            "--record", type=Path, metavar="FOLDER", help="Write down what went to the model."
+            "--record",
+            type=Path,
+            metavar="FOLDER",
+            help="Write the requests to the model to this folder.",
         )
         parser.add_argument(
             "--summariser",
@@ -82,13 +88,13 @@ class Command(BaseCommand):
             nargs="*",
             choices=list(rebuilding.STRATEGIES),
             metavar="STRATEGY",
-            help="Build each call again, under every strategy or these, in every layout.",
+            help="Rebuild each request, under all or these strategies, in every layout.",
         )
 
     def handle(self, *_args: Any, files: list[Path], **options: Any) -> None:
-        """Play each file in a chat of its own.
+        """Play each file in a separate chat.
 
-        Raises CommandError for an unreadable file, an unknown policy, or a fault that was found.
+        Raises CommandError for an unreadable file, an unknown policy, or a fault.
         """
         try:
             played = {path: recordings.read(path) for path in files}
@@ -111,13 +117,13 @@ class Command(BaseCommand):
             govern(slug=options["policy"], values=values, now=timezone.now())
         except ContextPolicy.DoesNotExist as error:
             slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
-            raise CommandError(f"There is no such policy. There are: {slugs}.") from error
+            raise CommandError(f"Unknown policy. Known: {slugs}.") from error
         self.replay_all(played, limit=options["limit"], folder=options["record"])
 
     def combine(self, played: list[Turns]) -> None:
-        """Print one row per combination; every file is a chat of its own in each.
+        """Print one row per combination; every file is a separate chat in each.
 
-        Raises CommandError when a law of the engine was broken.
+        Raises CommandError if an invariant of the engine was violated.
         """
         begun, counter = time.monotonic(), matrix.ByteCounter()
         chats = [stored(turns, counter=counter) for turns in played]
@@ -134,15 +140,15 @@ class Command(BaseCommand):
         )
         if faults:
             raise CommandError(
-                "A law of the engine was broken. First of each row:\n" + "\n".join(details)
+                "An invariant of the engine was violated. First of each row:\n" + "\n".join(details)
             )
 
     def rebuild(self, played: dict[Path, Turns], *, only: list[str], limit: int) -> None:
-        """Print one row per file and combination: how much of what was sent is built again.
+        """Print one row per file and combination: how many requests were rebuilt.
 
-        Raises CommandError when a call could not be, or not to the byte.
+        Raises CommandError if a request could not be rebuilt, or differs.
         """
-        # A recording may have longer turns than people's; a fault is no reason to wait here.
+        # A recording may have longer turns than real chats; a retry needs no pause here.
         settings.MAX_STEPS = 1000
         settings.PROVIDER_BACKOFF_MAX = 0
         width = max(len(path.stem) for path in played)
@@ -160,16 +166,16 @@ class Command(BaseCommand):
                 self.stdout.write(" ".join([head, *numbers]))
                 received += found.received
                 faults += [f"{path.stem}, {strategy}, {layout}: {it}" for it in found.faults]
-        self.stdout.write(f"{received:,} requests, {len(faults)} not built again")
+        self.stdout.write(f"{received:,} requests, {len(faults)} not rebuilt")
         if faults:
             raise CommandError("\n".join(faults[:FAULTS_SHOWN]))
 
     def replay_all(self, played: dict[Path, Turns], *, limit: int, folder: Path | None) -> None:
         """Print one row per file, played through the pipeline.
 
-        Raises CommandError when a turn failed or a promise did not hold.
+        Raises CommandError if a turn failed or an invariant was violated.
         """
-        # A recording may have longer messages and turns than people write.
+        # A recording may have longer messages and turns than real chats.
         settings.MAX_STEPS = 1000
         width = max(len(path.stem) for path in played)
         self.stdout.write(" ".join(["file".ljust(width), *(f"{name:>9}" for name in COLUMNS)]))
@@ -181,7 +187,7 @@ class Command(BaseCommand):
             failed |= bool(report.errors or broken)
         if failed:
             raise CommandError(
-                "A turn failed, a limit was passed, a receipt has a gap or a summary is unsound."
+                "A turn failed, a limit was exceeded, a receipt has a gap or a summary is unsound."
             )
 
     def replay(

@@ -1,4 +1,4 @@
-"""What the tests of the operators' pages share."""
+"""Fixtures for the tests of the administration."""
 
 from collections.abc import Iterator
 
@@ -19,20 +19,20 @@ from tests.chats.compaction.conftest import (
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
 
-# The chats that are long enough to fold are those of the domain's own tests.
+# The long chats come from the fixtures of the compaction tests.
 __all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
 
 
 @pytest.fixture(scope="module")
 def running_fake() -> Iterator[FakeServer]:
-    """A model server."""
+    """A running model server."""
     with FakeServer() as server:
         yield server
 
 
 @pytest.fixture
 def fake(running_fake: FakeServer, settings: Settings) -> FakeServer:
-    """The model server, unconfigured, which this instance may call."""
+    """The model server with default behaviour, allowed in the settings."""
     running_fake.configure(models=["fake-chat", "fake-small"])
     settings.ALLOWED_PRIVATE_PROVIDERS = [running_fake.host]
     return running_fake
@@ -40,5 +40,5 @@ def fake(running_fake: FakeServer, settings: Settings) -> FakeServer:
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    """The browser of Otto, an operator who has just signed in."""
+    """The browser of Otto, an operator with a recent sign-in."""
     return signed_in(person("otto", OPERATOR))

@@ -1,4 +1,4 @@
-"""Servers with Anthropic's interface in the administration: account, models, thoughts, marks."""
+"""Servers with Anthropic's API in the administration: account, models, thinking, breakpoints."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -37,7 +37,7 @@ def running() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def server(running: FakeServer, settings: Settings) -> FakeServer:
-    """A server with Anthropic's interface, which this instance may call."""
+    """A server with Anthropic's API, allowed in the settings."""
     settings.ALLOWED_PRIVATE_PROVIDERS = [running.host]
     running.configure(models=[{"id": "claude-fake", "max_input_tokens": 200_000}])
     running.forget_requests()
@@ -45,13 +45,13 @@ def server(running: FakeServer, settings: Settings) -> FakeServer:
 
 
 def made(operator: Client, **values: str) -> Any:
-    """The answer to the form of a new account."""
+    """Return the response to the form of a new account."""
     given = {"name": "Claude", "slug": "claude", "kind": "anthropic", "enabled": "on"}
     return submitted(operator, ADD, **given, **values)
 
 
 def ask(user: User, chat: Chat, text: str, now: datetime) -> None:
-    """A message and its reply, over the wire."""
+    """Send a message and get its reply over HTTP."""
     turn = start(user=user, chat=chat, text=text, now=now).turn
     async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
 
@@ -64,7 +64,7 @@ def test_administrators_connect_it_let_it_think_and_switch_marks_off(
     assert made(operator, base_url=server.base_url, api_key="sk-ant-canary").status_code == 302
     account = ProviderAccount.objects.get(slug="claude")
     action = {"action": "fetch_models", "_selected_action": [str(account.pk)]}
-    assert "1 new models" in operator.post(LIST, action, follow=True).content.decode()
+    assert "1 new model." in operator.post(LIST, action, follow=True).content.decode()
     model = ModelSpec.objects.get(provider="claude")
     page = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
     assert submitted(operator, page, thinking="1024").status_code == 302
@@ -105,13 +105,13 @@ def test_without_its_package_the_form_says_how_it_is_installed(
     answer = made(operator, base_url="")
     (sentence,) = answer.context["adminform"].form.errors["kind"]
     assert "make anthropic" in sentence
-    # One that is stored can still be renamed, and its server is not asked.
+    # A stored account can still be renamed. Its server is not called.
     assert submitted(operator, page_of(stored), name="Other").status_code == 302
     action = {"action": "fetch_models", "_selected_action": [str(stored.pk)]}
     assert "make anthropic" in opened_after(operator, action)
 
 
 def opened_after(operator: Client, action: dict[str, Any]) -> str:
-    """What the list says after an action."""
+    """Return the page after an action."""
     operator.post(LIST, action)
     return opened(operator, LIST).words

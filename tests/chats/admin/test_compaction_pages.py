@@ -1,4 +1,4 @@
-"""Compactions in the administration: numbers in words, and actions that ask first."""
+"""Compactions in the administration: readable numbers, and actions with a confirmation."""
 
 import json
 import re
@@ -33,7 +33,7 @@ Draft = Callable[..., Compaction]
 
 @pytest.fixture
 def policy_admin(db: None) -> Client:
-    """The browser of Paula, who looks after policies."""
+    """The browser of Paula, a policy administrator."""
     return signed_in(person("paula", POLICY_ADMIN))
 
 
@@ -41,7 +41,7 @@ def policy_admin(db: None) -> Client:
 def draft(
     alice: User, long_chat: Chat, set_policy: SetPolicy, now: datetime, counter: ApproximateCounter
 ) -> Draft:
-    """A summary that waits for whom the policy names."""
+    """A summary pending approval by the approver that the policy names."""
 
     def drafting(approval: str = "admins") -> Compaction:
         set_policy(approval=approval)
@@ -53,7 +53,7 @@ def draft(
 
 
 def act(client: Client, action: str, *keys: object, where: str = LIST, **more: str) -> Page:
-    """Choose an action for rows; the page that follows."""
+    """Run an action on rows and return the next page."""
     chosen = {"action": action, "_selected_action": [str(key) for key in keys]}
     answer = client.post(where, {**chosen, **more}, follow=True)
     assert answer.status_code == 200
@@ -61,7 +61,7 @@ def act(client: Client, action: str, *keys: object, where: str = LIST, **more: s
 
 
 def actions_of(client: Client, where: str = LIST) -> set[str]:
-    """The actions that a list offers."""
+    """Return the actions of a list."""
     form = client.get(where).context["action_form"]
     if form is None:
         return set()
@@ -77,7 +77,7 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     writes: Callable[..., ScriptedProvider],
     alice: User,
 ) -> None:
-    # As many calls as it takes to read the whole chat, of which the policy lets little into one.
+    # Enough calls to read the whole chat, because the policy allows only small requests.
     provider = writes(*[wrote()] * 9)
     controls.compact_now(
         user=alice, chat=long_chat, now=now, focus="canary-focus", model=writer.slug
@@ -97,7 +97,7 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     ):
         assert words in page.words
     for hidden in ("Anna Berg", "4711", "canary-focus"):
-        # As a word: hashes on the page have any four digits by chance.
+        # Match whole words only: a hash can contain any four digits.
         assert not re.search(rf"\b{hidden}\b", page.words)
     assert page.inline == []
 
@@ -166,11 +166,11 @@ def test_an_action_of_another_role_does_nothing(
 def test_the_breaker_is_reset_after_asking(operator: Client, draft: Draft) -> None:
     row = draft()
     asked = act(operator, "reset_breaker", row.pk)
-    assert "next attempt begins at once" in asked.words
+    assert "next attempt starts immediately" in asked.words
     assert asked.inline == []
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is None
     done = act(operator, "reset_breaker", row.pk, confirmed="yes")
-    assert f"Chat {row.branch.chat_id}: failures so far no longer count." in done.words
+    assert f"Chat {row.branch.chat_id}: failure count reset." in done.words
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is not None
     event = AuditEvent.objects.get(type="compaction.breaker_reset")
     assert event.actor == f"user:{User.objects.get(username='otto').pk}"
@@ -190,7 +190,7 @@ def test_a_policy_administrator_approves_after_asking(
 ) -> None:
     row = draft()
     asked = act(policy_admin, "approve_waiting", row.pk)
-    assert "from the next prompt on" in asked.words
+    assert "From the next prompt on" in asked.words
     assert in_force(long_chat) != row
     act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
     assert in_force(long_chat) == row
@@ -203,7 +203,7 @@ def test_a_policy_administrator_rejects_with_a_reason(policy_admin: Client, draf
     asked = act(policy_admin, "reject_waiting", row.pk)
     assert "reason" in asked.fields
     too_long = act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="x" * 401)
-    assert "400 are allowed" in too_long.words
+    assert "The limit is 400" in too_long.words
     act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="Too much was lost.")
     row.refresh_from_db()
     assert (row.status, row.remark) == ("rejected", "Too much was lost.")
@@ -215,7 +215,7 @@ def test_where_the_owner_approves_an_administrator_may_not(
 ) -> None:
     row = draft("owner")
     said = act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
-    assert "does not let you approve a summary here" in said.words
+    assert "does not allow you to approve a summary." in said.words
     row.refresh_from_db()
     assert row.status == "prepared"
 
@@ -225,10 +225,10 @@ def test_a_policy_administrator_undoes_and_redoes_where_the_policy_says_so(
 ) -> None:
     row = fold(long_chat)
     refused = act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
-    assert "does not let you undo or redo a compaction here" in refused.words
+    assert "does not allow you to undo or redo a compaction." in refused.words
     set_policy(undo_right="admins")
     asked = act(policy_admin, "undo_compaction", row.pk)
-    assert "The next prompts have again what was in force before" in asked.words
+    assert "Automatic compaction is paused" in asked.words
     assert in_force(long_chat) == row
     act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
     assert in_force(long_chat) is None
@@ -260,7 +260,7 @@ def test_an_operator_stops_a_summary_that_is_being_written(
 ) -> None:
     row = fold(long_chat)
     said = act(operator, "stop_writing", row.pk, confirmed="yes")
-    assert "is not being written any more" in said.words
+    assert "no longer being written" in said.words
     row.pk, row.status, row.lease_token = None, "preparing", "t"
     row.lease_until = later(now, 60)
     row.save(force_insert=True)
@@ -272,11 +272,11 @@ def test_an_operator_stops_a_summary_that_is_being_written(
 def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model: ModelSpec) -> None:
     ModelSpec.objects.filter(pk=demo_model.pk).update(learned_window=4000)
     asked = act(operator, "forget_limit", demo_model.pk, where=MODELS)
-    assert "The next overflow teaches a limit anew." in asked.words
+    assert "The next overflow sets a new limit." in asked.words
     demo_model.refresh_from_db()
     assert demo_model.learned_window == 4000
     done = act(operator, "forget_limit", demo_model.pk, where=MODELS, confirmed="yes")
-    assert "its own window counts again." in done.words
+    assert "learned limit reset." in done.words
     assert ModelSpec.objects.get(pk=demo_model.pk).learned_window is None
     event = AuditEvent.objects.get(type="model.limit_reset")
     assert (event.data["from"], event.actor[:5]) == (4000, "user:")
@@ -341,7 +341,7 @@ def test_a_policy_that_asks_the_owner_shows_the_administrator_nothing(
 ) -> None:
     row = draft("owner")
     answer = policy_admin.post(REVIEW.format(row.pk), {"reason": REASON}, follow=True)
-    assert "does not let you approve" in answer.content.decode()
+    assert "does not allow you to approve" in answer.content.decode()
     assert not AuditEvent.objects.filter(type__startswith="content.").exists()
 
 

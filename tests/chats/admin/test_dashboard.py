@@ -1,4 +1,4 @@
-"""The dashboard: the sums of days, each with its rows, for those who run or govern the instance."""
+"""The dashboard: daily totals and their rows, for operators and policy administrators."""
 
 import re
 import time
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 DASHBOARD = "/admin/chats/dailycount/"
 COUNTS = "/api/v1/counts"
 D = Decimal
-# In seconds; on two cores that others use it takes a tenth of it.
+# In seconds. Takes a tenth of this on two busy cores.
 FAST = 0.2
 
 
@@ -41,7 +41,7 @@ def governor(db: None) -> Client:
 
 @pytest.fixture
 def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
-    """A chat of this hour with a summary, ten replies and a failure, all of it counted."""
+    """A counted chat of this hour, with a summary, ten replies and a failure."""
     now = timezone.now()
     model = ModelSpec.objects.get(slug="demo")
     model.input_price, model.cached_price, model.output_price = D(10), D(1), D(30)
@@ -61,7 +61,7 @@ def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
 
 
 def figure(html: str, label: str) -> str:
-    """The value of a figure of the page."""
+    """Return the value of a figure on the page."""
     found = re.search(rf"<dt>{re.escape(label)}</dt>\s*<dd>(.*?)</dd>", html, re.DOTALL)
     assert found, label
     return re.sub(r"<[^>]+>", "", found[1]).strip()
@@ -73,7 +73,7 @@ def test_the_page_tells_what_happened_and_leads_to_the_rows(
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "Replies") == "10"
     assert figure(html, "Failed") == "1"
-    assert figure(html, "Summaries in force") == "1"
+    assert figure(html, "Active summaries") == "1"
     assert figure(html, "From the cache") == "45.0%"
     assert "USD" in figure(html, "Net effect")
     assert "provider_auth" in html
@@ -120,7 +120,7 @@ def test_without_prices_money_is_unknown_and_says_for_how_many(
     )
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "Net effect") == figure(html, "Cost of calls") == "unknown"
-    assert "no price for 9 of 9" in html
+    assert "no price or no reported usage for 9 of 9" in html
 
 
 def test_what_is_unknown_stands_beside_what_is_known(operator: Client, db: None) -> None:
@@ -128,12 +128,22 @@ def test_what_is_unknown_stands_beside_what_is_known(operator: Client, db: None)
     DailyCount.objects.create(day=today, calls=9, cost=D("1.5"), unpriced=2, currency="USD")
     DailyCount.objects.create(day=today, calls=1, cost=D(2), model="m", currency="EUR")
     html = operator.get(DASHBOARD).content.decode()
-    assert "no price for 2 of 10; 2.0000 EUR, 1.5000 USD of the others" in html
+    assert (
+        "no price or no reported usage for 2 of 10; 2.0000 EUR, 1.5000 USD for the others" in html
+    )
+
+
+def test_the_cost_of_calls_without_reported_usage_is_unknown(operator: Client, db: None) -> None:
+    today = timezone.now().date()
+    DailyCount.objects.create(day=today, calls=4, unreported=4)
+    html = operator.get(DASHBOARD).content.decode()
+    assert figure(html, "Cost of calls") == "unknown"
+    assert "no price or no reported usage for 4 of 4" in html
 
 
 def test_an_empty_instance_says_so(governor: Client) -> None:
     html = governor.get(DASHBOARD).content.decode()
-    assert "Nothing was counted yet" in html
+    assert "Nothing has been counted yet" in html
     assert figure(html, "Last checkpoint") == figure(html, "Last full verification") == "none yet"
     assert governor.get(DASHBOARD, {"days": "nonsense", "by": "nothing"}).status_code == 200
 
@@ -146,7 +156,7 @@ def test_breakers_and_waiting_turns_are_told(
     ProviderAccount.objects.create(slug="x", name="Resting", kind="openai", paused_until=soon)
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "Waiting for a worker") == "1"
-    assert figure(html, "Providers that rest") == "1"
+    assert figure(html, "Paused providers") == "1"
     assert "the oldest for 5 min" in html
     assert "Resting" in html
 
@@ -192,7 +202,7 @@ def test_a_year_of_counts_takes_as_long_as_a_day_and_as_many_queries(operator: C
     )
     with CaptureQueriesContext(connection) as many:
         html = operator.get(DASHBOARD).content.decode()
-    # Of the processor: the clock on the wall counts what other tests do, too.
+    # CPU seconds, because the elapsed time includes other tests.
     times = []
     for _ in range(3):
         began = time.process_time()
@@ -252,10 +262,10 @@ class TestOverREST:
             assert "Net effect" in html
             assert "USD" in html
         html = governor.get(f"/admin/chats/compaction/{row.pk}/change/").content.decode()
-        assert "Lost from the cache" in html
+        assert "Cache losses" in html
         policy = row.effective_policy.sources["strategy"][1]
         assert policy == "small"
         found = governor.get("/admin/contextpolicy/contextpolicy/").content.decode()
         address = re.search(r'href="(/admin/contextpolicy/contextpolicy/\d+/change/)', found)
         assert address
-        assert "What its compactions brought" in governor.get(address[1]).content.decode()
+        assert "Compaction savings" in governor.get(address[1]).content.decode()

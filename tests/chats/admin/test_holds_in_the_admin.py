@@ -1,4 +1,4 @@
-"""Legal holds are placed and released in the administration, with reasons that the ledger keeps."""
+"""Legal holds in the administration: placed and released with reasons in the ledger."""
 
 from datetime import timedelta
 
@@ -21,12 +21,12 @@ HOLD = {"place": "user", "person": "alice", "case": "2026-17", "reason": "Disput
 
 @pytest.fixture
 def browser() -> Client:
-    """The browser of Ines, who administers policies."""
+    """The browser of Ines, a policy administrator."""
     return signed_in(person("ines", POLICY_ADMIN))
 
 
 def change(hold: LegalHold) -> str:
-    """The address of a hold's page."""
+    """Return the URL of a hold's page."""
     return f"{LIST}{hold.pk}/change/"
 
 
@@ -62,7 +62,7 @@ def test_a_hold_is_placed_released_and_never_deleted(browser: Client, alice: Use
     assert hold.ends_at - timezone.now() > timedelta(days=6, hours=23)
     assert AuditEvent.objects.get(type="hold.released").data["reason"] == "Settled"
     assert "released, in force until" in browser.get(change(hold)).content.decode()
-    # Once released it can only be read.
+    # A released hold is read-only.
     assert "<textarea" not in browser.get(change(hold)).content.decode()
     assert browser.post(change(hold), {"release_reason": "Again"}).status_code == 403
 
@@ -101,7 +101,7 @@ def test_a_group_under_hold_cannot_be_deleted(browser: Client, alice: User) -> N
         roles.delete_group(group=team, actor="user:1", now=timezone.now())
     browser.post(change(hold), {"release_reason": "Settled"})
     roles.delete_group(group=team, actor="user:1", now=timezone.now())
-    # Its people of that day stay held until the hold has ended.
+    # The members at the time of the hold stay held until the hold ends.
     assert holds.held(now=timezone.now()).covers(owner_id=alice.pk)
     assert "a group that is gone" in browser.get(LIST).content.decode()
 
@@ -118,5 +118,5 @@ def test_auditors_read_holds_and_others_see_none(alice: User, chat: Chat) -> Non
     assert operator.get(LIST).status_code == 403
     hold.refresh_from_db()
     assert hold.released_at is None
-    # The people who are held do not learn the case: it stands in no chain of a chat.
+    # No chat chain mentions the hold, so the affected people do not learn of the case.
     assert not AuditEvent.objects.filter(chat_id=chat.pk, type__startswith="hold.").exists()

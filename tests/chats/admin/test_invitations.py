@@ -22,7 +22,7 @@ NEW = "correct horse battery staple"
 
 @pytest.fixture
 def owner(db: None) -> Client:
-    """The browser of an Owner with a fresh sign-in."""
+    """The browser of an Owner with a recent sign-in."""
     return signed_in(person("olga", OWNER))
 
 
@@ -64,7 +64,7 @@ def test_a_pending_invitation_is_listed_and_renewed(owner: Client) -> None:
     assert first != second
     assert Client().post(first).headers.get("Location") is None
     assert Client().post(second).headers["Location"] == "/account/password/"
-    # A person that signed in without setting a password gets another link.
+    # A user who signed in without setting a password gets another link.
     assert "nina Used" in opened(owner, PAGE).words
     third = link_in(owner.post(PAGE, {"renew": str(nina.pk)}))
     assert Client().post(third).headers["Location"] == "/account/password/"
@@ -108,3 +108,10 @@ def test_an_old_sign_in_confirms_first(owner: Client) -> None:
 
 def test_the_list_of_people_leads_to_the_page(owner: Client) -> None:
     assert f'href="{PAGE}"' in owner.get("/admin/auth/user/").content.decode()
+
+
+def test_a_name_is_taken_whatever_its_case(owner: Client) -> None:
+    User.objects.create_user("Berta")
+    answer = owner.post(PAGE, {"username": "berta", "role": "User"})
+    assert "is taken (case is ignored)" in answer.content.decode()
+    assert not User.objects.filter(username="berta").exists()

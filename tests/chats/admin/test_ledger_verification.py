@@ -1,4 +1,4 @@
-"""A large ledger is verified in the background, and the page says what was found and when."""
+"""Large ledgers are verified in the background. The page shows the result and its time."""
 
 import importlib
 import uuid
@@ -28,20 +28,20 @@ Sent = list[tuple[str, dict[str, str]]]
 
 @pytest.fixture
 def browser() -> Client:
-    """The browser of Priya, who audits."""
+    """The browser of Priya, an auditor."""
     return signed_in(person("priya", AUDITOR))
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
-    """Two rows are many here."""
+    """Treat two rows as a large ledger."""
     monkeypatch.setattr(verification, "SMALL", 1)
     for _ in range(3):
         record("chat.created", actor="user:1", now=now, chat_id=CHAT)
 
 
 def ask(browser: Client, capture: Any) -> LedgerVerification:
-    """Press the button; the request."""
+    """Press the button and return the request."""
     with capture(execute=True):
         assert browser.post(VERIFY).status_code == 302
     asked = LedgerVerification.objects.order_by("-pk").first()
@@ -55,18 +55,18 @@ def test_a_large_ledger_is_verified_by_a_task_and_the_page_shows_what_it_found(
 ) -> None:
     page = opened(browser, VERIFY).words
     assert "are verified in the background" in page
-    assert "It was not verified yet." in page
-    assert "chains hold" not in page
+    assert "Not verified yet." in page
+    assert "chains verified" not in page
 
     asked = ask(browser, django_capture_on_commit_callbacks)
     assert sent == [(queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)})]
-    assert "waits for the background worker" in opened(browser, VERIFY).words
-    # Asked again before it began, it is the same request.
+    assert "when the background worker is free" in opened(browser, VERIFY).words
+    # A second click before the start returns the same request.
     assert ask(browser, django_capture_on_commit_callbacks).pk == asked.pk
 
     tasks.verify_ledger(**sent[0][1])
     page = opened(browser, VERIFY).words
-    assert "chains hold" in page
+    assert "chains verified" in page
     assert f"{AuditEvent.objects.count()} rows recomputed" in page
     tasks.verify_ledger(**sent[0][1])
     assert LedgerVerification.objects.count() == 1
@@ -105,7 +105,7 @@ def test_a_request_that_nobody_began_is_sent_again_and_one_of_a_dead_worker_is_c
     recover.sweep(now=later + verification.LONGEST + timedelta(seconds=1))
     asked.refresh_from_db()
     assert asked.error == "worker_lost"
-    assert "ended with its worker" in opened(browser, VERIFY).words
+    assert "stopped with its worker" in opened(browser, VERIFY).words
 
 
 def test_charlie_may_not_ask(large: None) -> None:

@@ -1,4 +1,4 @@
-"""An operator connects providers and sets models up in the admin."""
+"""Operators connect providers and configure models in the administration."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -42,7 +42,7 @@ def account(now: datetime) -> ProviderAccount:
 
 
 def page_of(account: ProviderAccount) -> str:
-    """The account's page."""
+    """Return the page of the account."""
     return reverse("admin:chats_provideraccount_change", args=[account.pk])
 
 
@@ -96,7 +96,7 @@ def test_S15_another_host_clears_the_key_and_says_so(
 
     account.refresh_from_db()
     assert account.encrypted_key == ""
-    assert "The stored key was cleared." in opened(operator, LIST).words
+    assert "The stored key was deleted." in opened(operator, LIST).words
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_server_that_fails_is_named(
 
     operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
 
-    assert "Hosted: The server answers but offers no model." in opened(operator, LIST).words
+    assert "Hosted: The server answers but has no models." in opened(operator, LIST).words
 
 
 def test_an_account_is_removed_with_a_record(operator: Client, account: ProviderAccount) -> None:
@@ -240,12 +240,14 @@ class TestModels:
         self, operator: Client, model: ModelSpec
     ) -> None:
         url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
-        assert "Nothing learned yet" in opened(operator, url).words
+        assert "Not calibrated yet" in opened(operator, url).words
 
         ModelSpec.objects.filter(pk=model.pk).update(calibration=1.34, calibration_samples=110)
 
         words = opened(operator, url).words
-        assert "1.340: for 1,000 tokens of our count the provider counts about 1,340." in words
+        assert (
+            "1.340: the provider counts about 1,340 tokens where Palimpsest counts 1,000." in words
+        )
         assert "Learned from 110 replies." in words
 
     def test_the_calibration_is_forgotten_with_a_record(

@@ -1,4 +1,4 @@
-"""An Owner grants roles in the admin, and gains nothing by it."""
+"""Owners grant roles in the administration without gaining permissions."""
 
 from datetime import timedelta
 
@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from chats.people import keys
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, seed_roles
 from tests.contextpolicy.pages import opened, submitted
@@ -18,18 +19,18 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def owner(db: None) -> Client:
-    """The browser of Olga, an Owner who has just signed in."""
+    """The browser of Olga, an Owner with a recent sign-in."""
     return signed_in(person("olga", OWNER))
 
 
 @pytest.fixture
 def bob(db: None) -> User:
-    """Bob, who has no role yet."""
+    """Bob, without a role."""
     return User.objects.create_user("bob", password=PASSWORD)
 
 
 def page_of(user: User) -> str:
-    """The person's page."""
+    """Return the page of the user."""
     return reverse("admin:auth_user_change", args=[user.pk])
 
 
@@ -58,6 +59,41 @@ def test_an_account_is_switched_off_with_a_record(owner: Client, bob: User) -> N
     assert not bob.is_active
     event = AuditEvent.objects.get(type="user.changed")
     assert event.data == {"user": bob.pk, "fields": ["is_active"], "is_active": False}
+
+
+def test_a_deactivated_account_loses_its_sessions_and_keys_for_good(
+    owner: Client, bob: User
+) -> None:
+    theirs = signed_in(bob)
+    key, secret = keys.create_key(owner=bob, name="k", scopes=["chats:read"], now=timezone.now())
+    with_key = {"Authorization": f"Bearer {secret}"}
+    assert Client().get("/api/v1/chats", headers=with_key).status_code == 200
+
+    said = submitted(owner, page_of(bob), is_active=None)
+    words = opened(owner, said.headers["Location"]).words
+    assert "1 session ended and 1 API key revoked" in words
+    said = submitted(owner, page_of(bob), is_active="on")
+    assert "0 API keys revoked" in opened(owner, said.headers["Location"]).words
+
+    assert theirs.get("/settings/").headers["Location"].startswith("/login/")
+    assert Client().get("/api/v1/chats", headers=with_key).status_code == 401
+    event = AuditEvent.objects.get(type="api_key.revoked")
+    assert event.data["key"] == str(key.pk)
+    assert event.actor != f"user:{bob.pk}"
+
+
+def test_an_account_that_an_older_version_deactivated_regains_nothing(
+    owner: Client, bob: User
+) -> None:
+    theirs = signed_in(bob)
+    keys.create_key(owner=bob, name="k", scopes=["chats:read"], now=timezone.now())
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+
+    said = submitted(owner, page_of(bob), is_active="on")
+
+    assert "1 session ended and 1 API key revoked" in opened(owner, said.headers["Location"]).words
+    assert theirs.get("/settings/").headers["Location"].startswith("/login/")
+    assert keys.usable_keys(owner=bob, now=timezone.now()) == []
 
 
 def test_nothing_is_recorded_when_nothing_changed(owner: Client, bob: User) -> None:
@@ -118,7 +154,7 @@ def test_the_last_owner_stays_and_the_page_says_why(owner: Client) -> None:
     answer = submitted(owner, page_of(olga), groups=[])
 
     assert answer.status_code == 302
-    assert "nobody could grant roles" in opened(owner, page_of(olga)).words
+    assert "No Owner would be left" in opened(owner, page_of(olga)).words
     assert olga.groups.filter(name=OWNER).exists()
 
 
@@ -157,6 +193,26 @@ def test_S11_a_password_set_for_someone_is_recorded_without_it_and_ends_their_se
     assert owner.get("/settings/").status_code == 200
 
 
+@pytest.mark.parametrize("revoked", [True, False])
+def test_a_password_set_for_someone_offers_to_revoke_their_keys(
+    revoked: bool, owner: Client, bob: User
+) -> None:
+    url = reverse("admin:auth_user_password_change", args=[bob.pk])
+    assert "Revoke" not in opened(owner, url).words
+    now = timezone.now()
+    keys.create_key(owner=bob, name="k", scopes=["chats:read"], now=now)
+    assert "Revoke 1 API key of this person" in opened(owner, url).words
+    new = {
+        "usable_password": "true",
+        "password1": PASSWORD * 2,
+        "password2": PASSWORD * 2,
+    }
+
+    submitted(owner, url, **new, revoke_keys="on" if revoked else None)
+
+    assert (keys.usable_keys(owner=bob, now=now) == []) is revoked
+
+
 def test_a_password_that_was_refused_is_not_recorded(owner: Client, bob: User) -> None:
     url = reverse("admin:auth_user_password_change", args=[bob.pk])
 
@@ -192,6 +248,17 @@ class TestGroups:
             {"from": None, "to": "Support staff"},
             {"from": "Support staff", "to": None},
         ]
+
+    def test_a_group_is_not_called_like_another_in_other_case(self, owner: Client) -> None:
+        twins = [Group.objects.create(name=name) for name in ("Support", "support")]
+        for name in ("SUPPORT", "owner"):
+            submitted(owner, self.ADD, name=name)
+            assert not Group.objects.filter(name=name).exists()
+        # Existing groups whose names differ only in case stay unchanged.
+        url = reverse("admin:auth_group_change", args=[twins[1].pk])
+        assert submitted(owner, url, name="support").status_code == 302
+        submitted(owner, url, name="Helpers")
+        assert Group.objects.filter(name="Helpers").exists()
 
     @pytest.mark.parametrize("action", ["change", "delete"])
     def test_a_role_is_neither_renamed_nor_removed(self, action: str, owner: Client) -> None:

@@ -1,4 +1,4 @@
-"""Connecting model servers: what is stored, what the ledger says, and what is refused."""
+"""Connecting model servers: stored values, ledger events and refusals."""
 
 from datetime import datetime
 from io import StringIO
@@ -27,7 +27,7 @@ HOSTED = "https://api.example.com/v1"
 
 
 def last_event(kind: str) -> dict[str, Any]:
-    """The data of the newest event of a type."""
+    """Return the data of the newest event of a type."""
     data: dict[str, Any] = AuditEvent.objects.filter(type=kind).latest("id").data
     return data
 
@@ -98,7 +98,7 @@ class TestConnect:
         fake.configure(models=[{"id": name, "max_model_len": 8192} for name in windows])
         accounts.refresh_models(account=account, actor="user:1", now=now)
         windows = dict(ModelSpec.objects.values_list("name", "context_window"))
-        # What somebody set by hand stays.
+        # A manually set value is kept.
         assert windows == {"here": 2048, "silent": 8192}
 
     def test_a_real_default_model_stays(self, fake: FakeServer, now: datetime) -> None:
@@ -260,13 +260,13 @@ class TestKeys:
         settings.ENCRYPTION_KEYS = [new]
         read_before = ProviderAccount.objects.get(pk=account.pk)
         assert secrets.decrypt(read_before.encrypted_key) == KEY
-        assert out.getvalue() == "1 stored keys are encrypted with the newest key.\n"
+        assert out.getvalue() == "Re-encrypted 1 stored keys with the newest key.\n"
         assert last_event("provider.changed") == {
             "provider": account.slug,
             "key": "rotated",
             "changes": {},
         }
-        # A form that was opened before the rotation brings no old token back.
+        # A form opened before the rotation does not restore the old token.
         accounts.save_account(account=account, values={"name": "New"}, actor="user:1", now=now)
         account.refresh_from_db()
         assert secrets.decrypt(account.encrypted_key) == KEY

@@ -1,4 +1,4 @@
-"""Messages older than their policy allows are erased each night, in steps, with a certificate."""
+"""Nightly retention: expired messages are erased in steps, and the run has a certificate."""
 
 import json
 import subprocess
@@ -45,18 +45,18 @@ NEVER: Callable[[], bool] = lambda: False  # noqa: E731  # a name for what it sa
 
 @pytest.fixture
 def browser() -> Client:
-    """The browser of Ines, who administers policies."""
+    """The browser of Ines, a policy administrator."""
     return signed_in(person("ines", POLICY_ADMIN))
 
 
 @pytest.fixture
 def ninety(db: None, now: datetime) -> None:
-    """A policy for everybody under which messages are erased after ninety days."""
+    """An instance-wide policy that erases messages after ninety days."""
     limit("ninety", 90, level="instance")
 
 
 def limit(slug: str, days: int, **target: Any) -> None:
-    """A policy with a limit of age that applies somewhere."""
+    """Assign a policy with a retention period at a level."""
     at = timezone.now()
     values = {"retention_days": days}
     policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=at)
@@ -64,7 +64,7 @@ def limit(slug: str, days: int, **target: Any) -> None:
 
 
 def aged(owner: User, *days: int, title: str = "") -> Chat:
-    """A chat with a message for each number: so many days old, the oldest first."""
+    """Create a chat with one message per number: its age in days, oldest first."""
     at = timezone.now()
     chat = lifecycle.create_chat(owner=owner, now=at, title=title)
     fill(chat, [f"Word{number} of {number} days" for number in days], now=at)
@@ -75,7 +75,7 @@ def aged(owner: User, *days: int, title: str = "") -> Chat:
 
 
 def run_all() -> RetentionRun:
-    """A run from its beginning to its end."""
+    """Run the retention from start to end."""
     run = retention.begin(actor="system", now=timezone.now())
     retention.go_on(clock=timezone.now, is_closing=NEVER)
     run.refresh_from_db()
@@ -84,7 +84,7 @@ def run_all() -> RetentionRun:
 
 
 def left(chat: Chat) -> list[int | None]:
-    """The seqs of a chat's messages that still have words."""
+    """Return the sequence numbers of a chat's messages that still have text."""
     rows = Message.objects.filter(branch__chat=chat, erased_at=None).order_by("seq")
     return list(rows.values_list("seq", flat=True))
 
@@ -148,7 +148,7 @@ def test_the_certificate_is_a_file_that_the_ledger_confirms(
     assert said["ledger"] == {"scope": "instance", "seq": ended.seq, "hash": ended.hash}
     assert retention.digest_of(said["entries"]) == said["digest"] == ended.data["digest"]
     assert not list(ledger.verify())
-    # As the documentation says, without the product.
+    # Verify as documented, without the product.
     (tmp_path / "retention-ID.json").write_bytes(file.content)
     documentation = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     _, _, about = documentation.partition("## The certificate of a run of retention")
@@ -166,7 +166,7 @@ def test_auditors_look_and_operators_do_not(browser: Client, ninety: None) -> No
     for where in (PREVIEW, certificate, "/admin/chats/retentionrun/"):
         assert auditor.get(where).status_code == 200
         assert operator.get(where).status_code == 403
-    assert "Begin a run now" not in auditor.get(PREVIEW).content.decode()
+    assert "Start run now" not in auditor.get(PREVIEW).content.decode()
     assert auditor.post(PREVIEW).status_code == 403
     missing = "/admin/chats/retentionrun/0e8b8a4c-0c56-4d55-9d5b-6a8f0e0f6c11/certificate/"
     assert auditor.get(missing).status_code == 404
@@ -184,7 +184,7 @@ def test_a_program_previews_begins_and_reads_the_certificate(ninety: None, alice
     assert of_alice.get("retention/runs").status_code == 404
     begun = of_ines.post("retention/runs")
     assert begun.status_code == 202
-    # While it is under way there is no other one, and no certificate.
+    # A running run is returned again. It has no certificate yet.
     assert of_ines.post("retention/runs").json()["id"] == begun.json()["id"]
     where = f"retention/runs/{begun.json()['id']}/certificate"
     assert of_ines.get(where).status_code == 404
@@ -197,7 +197,7 @@ def test_a_program_previews_begins_and_reads_the_certificate(ninety: None, alice
 
 
 def program(owner: User) -> Program:
-    """A program of somebody's, with a key that may do everything."""
+    """Return an API client of a user, with a key for all scopes."""
     _, secret = keys.create_key(
         owner=owner, name="a program", scopes=keys.SCOPES, now=timezone.now()
     )
@@ -316,12 +316,12 @@ def test_a_hold_that_is_placed_in_the_middle_of_a_run_holds(
 
 
 def pk_of(chat: Chat) -> Any:
-    """The id by which a run goes through the chats."""
+    """Return the id that a run uses to order the chats."""
     return chat.pk
 
 
 def rest(steps: Iterator[None]) -> int:
-    """The number of steps that are left, done."""
+    """Run the remaining steps and return their number."""
     return sum(1 for _ in steps)
 
 
@@ -341,7 +341,7 @@ def test_a_run_that_was_left_goes_on_where_it_ended(
     assert lease is not None
     for _, _ in zip(range(stops), retention.steps(lease, clock=timezone.now), strict=False):
         pass
-    # While its worker lives, nobody else goes on with it.
+    # While its worker is alive, no other worker continues the run.
     is_over = not RetentionRun.objects.get().is_open
     assert retention.claim() is None
     RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
@@ -398,7 +398,7 @@ def test_it_is_due_once_a_night_where_a_policy_asks(
     assert not ageing.is_due(now=night + timedelta(hours=2))
     assert ageing.enqueue_due(now=night + timedelta(hours=2)) == 0
     assert ageing.is_due(now=night + timedelta(days=1))
-    # A night in which the server was off is made up for.
+    # A night during which the server was off is made up for.
     assert ageing.is_due(now=night + timedelta(days=1, hours=13))
 
 

@@ -1,4 +1,4 @@
-"""A policy administrator writes skills and switches the parts of prompts on."""
+"""Policy administrators write skills and enable parts of prompts."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -24,7 +24,7 @@ SKILL = {"name": "Mail", "slug": "mail", "text": "Write short mails.", "enabled"
 
 @pytest.fixture
 def browser() -> Client:
-    """The browser of Ines, who administers policies."""
+    """The browser of Ines, a policy administrator."""
     return signed_in(person("ines", POLICY_ADMIN))
 
 
@@ -51,6 +51,31 @@ def test_a_skill_and_the_other_parts_reach_the_prompt(
     segments = [part for part in turn.receipts.get().segments if part[0] == "system"]
     assert [part[1] for part in segments] == ["runtime", "skills", "budget"]
     assert PromptText.objects.get(pk=segments[1][5]).text == "Skill: Mail\nWrite short mails."
+
+
+@pytest.mark.parametrize(
+    "taken", [{"name": "MAIL"}, {"name": "mail"}, {"slug": "Mail"}], ids=["upper", "lower", "slug"]
+)
+def test_names_and_slugs_of_skills_ignore_case(browser: Client, taken: dict[str, str]) -> None:
+    browser.post(ADD, SKILL)
+    other = {"name": "Letters", "slug": "letters", "text": "Write letters.", **taken}
+    page = browser.post(ADD, other).content.decode()
+    assert "already exists (ignoring case)" in page
+    assert "Write letters." in page
+    assert Skill.objects.count() == 1
+
+
+def test_older_duplicates_of_skills_can_still_be_edited(browser: Client, now: datetime) -> None:
+    for name in ("Mail", "MAIL"):
+        Skill.objects.create(name=name, slug=name, text="Be short.", updated_at=now)
+    skill = Skill.objects.get(slug="MAIL")
+    address = f"/admin/contextpolicy/skill/{skill.pk}/change/"
+    browser.post(address, {"name": "MAIL", "text": "Be long.", "enabled": "on"})
+    skill.refresh_from_db()
+    assert skill.text == "Be long."
+    browser.post(address, {"name": "mail", "text": "Be long.", "enabled": "on"})
+    skill.refresh_from_db()
+    assert skill.name == "MAIL"
 
 
 def test_each_change_is_in_the_ledger_without_its_words(browser: Client) -> None:
@@ -83,7 +108,7 @@ def test_a_policy_cannot_name_a_skill_and_none(browser: Client) -> None:
         skills=["mail", "none"],
     )
 
-    assert "Tick skills, or none of them, not both." in answer.content.decode()
+    assert "Choose skills or “None of them”, not both." in answer.content.decode()
 
 
 def test_an_auditor_reads_skills_and_changes_none(browser: Client) -> None:

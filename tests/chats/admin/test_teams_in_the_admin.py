@@ -1,4 +1,4 @@
-"""Teams in the administration: numbers and names, no person's words, and two actions that ask."""
+"""Teams in the administration: numbers and names, no messages, two actions with confirmation."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -29,19 +29,19 @@ Make = Callable[..., Team]
 
 @pytest.fixture
 def paula() -> User:
-    """Paula, who looks after policies."""
+    """Paula, a policy administrator."""
     return person("paula", POLICY_ADMIN)
 
 
 @pytest.fixture
 def browser(paula: User) -> Client:
-    """Her browser."""
+    """Paula's browser."""
     return signed_in(paula)
 
 
 @pytest.fixture
 def make(alice: User, paula: User, now: datetime) -> Make:
-    """Makes a team of Alice's, or with `shared` of everybody."""
+    """Create a team of Alice, or a shared team with `shared`."""
 
     def making(name: str, *, shared: bool = False) -> Team:
         agents = [
@@ -56,19 +56,19 @@ def make(alice: User, paula: User, now: datetime) -> Make:
 
 
 def page_of(client: Client, team: Team) -> Page:
-    """The page of one team."""
+    """Return the page of one team."""
     return opened(client, reverse("admin:chats_team_change", args=[team.pk]))
 
 
 def act(client: Client, action: str, *keys: object, **more: str) -> Page:
-    """Choose an action for teams; the page that follows."""
+    """Run an action on teams and return the next page."""
     return test_compaction_pages.act(client, action, *keys, where=LIST, **more)
 
 
 def listed(client: Client, query: str = "") -> list[str]:
-    """The names that the list shows."""
+    """Return the names in the list."""
     rows = client.get(LIST + query).context["cl"].result_list
-    return sorted(str(team) for team in rows)
+    return sorted(team.name for team in rows)
 
 
 def test_the_list_says_whose_how_large_and_in_how_many_chats(
@@ -81,9 +81,10 @@ def test_the_list_says_whose_how_large_and_in_how_many_chats(
     row = next(t for t in browser.get(LIST).context["cl"].result_list if t.pk == team.pk)
     assert (row.agent_count, row.chat_count) == (2, 1)
     words = opened(browser, LIST).words
-    for word in ("Hers", "Ours", alice.username, "shared", "Last change"):
+    for word in ("Own team", "Ours", alice.username, "shared", "Last change"):
         assert word in words
     assert "canary" not in words
+    assert "Hers" not in words
 
 
 def test_the_list_takes_as_many_statements_for_many_teams(browser: Client, make: Make) -> None:
@@ -107,6 +108,7 @@ def test_teams_are_found_by_name_owner_and_kind(
     gone = make("Gone")
     rosters.delete(user=alice, team_id=gone.pk, now=now)
     assert listed(browser, "?q=our") == ["Ours"]
+    assert listed(browser, "?q=hers") == []
     assert listed(browser, f"?q={alice.username}") == ["Gone", "Hers"]
     assert listed(browser, "?kind=shared") == ["Ours"]
     assert listed(browser, "?kind=own") == ["Hers"]
@@ -114,17 +116,31 @@ def test_teams_are_found_by_name_owner_and_kind(
     assert listed(browser) == ["Gone", "Hers", "Ours"]
 
 
-def test_a_persons_own_team_is_shown_without_its_words(
-    browser: Client, make: Make, alice: User, now: datetime
+@pytest.mark.parametrize("role", [POLICY_ADMIN, AUDITOR])
+def test_a_persons_own_team_is_shown_without_its_names_and_words(
+    role: str, make: Make, alice: User, now: datetime
 ) -> None:
+    browser = signed_in(person("somebody", role))
     team = make("Hers")
     draft = TeamDraft(name="Hers, changed", agents=[AgentDraft(name="Editor")])
     rosters.change(user=alice, team_id=team.pk, draft=draft, now=now)
-    words = page_of(browser, team).words
-    for word in ("Hers, changed", "Editor", "Planner, Critic", "Only its owner"):
-        assert word in words
+    address = reverse("admin:chats_team_change", args=[team.pk])
+    html = browser.get(address).content.decode() + browser.get(LIST).content.decode()
+    for word in ("Own team", "Agent 1", "Only the owner", alice.username):
+        assert word in html
     rosters.delete(user=alice, team_id=team.pk, now=now)
-    assert "canary" not in words + page_of(browser, team).words
+    html += browser.get(address).content.decode()
+    for word in ("canary", "Hers", "Editor", "editor", "Planner", "planner"):
+        assert word not in html
+
+
+def test_own_teams_are_not_sorted_by_their_names(browser: Client, make: Make) -> None:
+    for name in ("Beta", "Alpha", "Gamma"):
+        make(name)
+    make("Ours", shared=True)
+    orders = [browser.get(f"{LIST}?o={sign}1").context["cl"].result_list for sign in ("", "-")]
+    own = [[team.name for team in rows if team.owner_id] for rows in orders]
+    assert own[0] == own[1]
 
 
 def test_a_shared_team_is_shown_with_its_words_and_a_way_to_its_page(
@@ -169,7 +185,7 @@ def test_shared_teams_are_deleted_and_brought_back_and_the_ledger_says_so(
 ) -> None:
     ours, hers = make("Ours", shared=True), make("Hers")
     asked = act(browser, "delete_shared", ours.pk, hers.pk)
-    assert "offered for no new chat" in asked.words
+    assert "New chats can no longer use" in asked.words
     assert "Ours" in asked.words
     assert "Hers" not in asked.words
     ours.refresh_from_db()
@@ -177,8 +193,8 @@ def test_shared_teams_are_deleted_and_brought_back_and_the_ledger_says_so(
     done = act(browser, "delete_shared", ours.pk, hers.pk, confirmed="yes")
     assert "Ours: deleted." in done.words
     assert listed(browser, "?kind=deleted") == ["Ours"]
-    assert "Bring it back" in page_of(browser, ours).words
-    assert "Ours: brought back." in act(browser, "bring_back", ours.pk, confirmed="yes").words
+    assert "Restore the team" in page_of(browser, ours).words
+    assert "Ours: restored." in act(browser, "bring_back", ours.pk, confirmed="yes").words
     assert listed(browser, "?kind=deleted") == []
     events = AuditEvent.objects.filter(type__in=["team.deleted", "team.restored"]).order_by("seq")
     told = [(event.type, event.actor, event.data["team"]) for event in events]

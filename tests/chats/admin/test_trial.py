@@ -1,4 +1,4 @@
-"""“Run the summariser for real”: one call, accounted for, shown to who asked and kept nowhere."""
+"""“Run the summariser”: one call with recorded cost. Its result is shown once and not stored."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Try = Callable[..., trial.Trial]
 
 
 def proposal(**values: Any) -> PolicyProposal:
-    """A policy as it is written, whose summaries the writer makes."""
+    """Return a proposed policy whose summaries use the writer model."""
     said = {**VALUES, **ONE_REQUEST, "summarization_model": "writer", **values}
     return PolicyProposal(slug="trial", name="Trial", version=0, values=said, locks=[])
 
@@ -52,7 +52,7 @@ def attempt(alice: User, long_chat: Chat) -> Try:
 
 @pytest.fixture
 def editor(alice: User) -> Client:
-    """The browser of Alice, who may change policies."""
+    """The browser of Alice, with permission to change policies."""
     seed_roles()
     alice.groups.add(Group.objects.get(name=POLICY_ADMIN))
     User.objects.filter(pk=alice.pk).update(is_staff=True)
@@ -101,7 +101,7 @@ def test_a_failure_is_accounted_for_too(
 ) -> None:
     provider = ScriptedProvider([[ProviderError("provider_timeout")]])
     monkeypatch.setattr(registry, "provider_for", lambda *_a, **_k: provider)
-    with pytest.raises(trial.TrialFailed, match="in the ledger"):
+    with pytest.raises(trial.TrialFailed, match="audit log has its usage"):
         attempt()
     assert AuditEvent.objects.get(type="summary.tried").data["code"] == "provider_timeout"
 
@@ -111,7 +111,6 @@ def test_a_failure_is_accounted_for_too(
     [
         ({"summarization_model": ""}, trial.NoSummariser),
         ({"strategy": "sliding_window"}, trial.NoSummariser),
-        ({"keep_last_messages": 40}, trial.NothingToSummarise),
     ],
 )
 def test_what_cannot_be_tried_costs_nothing(
@@ -150,7 +149,7 @@ def test_charlies_trial_of_alices_chat_finds_nothing(
     attempt: Try, writes: Writes, charlie: User
 ) -> None:
     provider = writes(wrote())
-    with pytest.raises(Exception, match="nothing here"):
+    with pytest.raises(Exception, match="Not found"):
         attempt(user=charlie)
     assert provider.requests == []
 
@@ -169,7 +168,7 @@ def test_the_button_shows_the_summary_and_saves_nothing(
         "summary_source_max_tokens": "",
     }
     html = editor.post(address, {**fields, "_preview": "1"}).content.decode()
-    assert "Run the summariser for real" in html
+    assert "Run the summariser" in html
     assert provider.requests == []
     assert "Length of the next summary" in html
     html = editor.post(address, {**fields, "_trial": "1"}).content.decode()
@@ -191,6 +190,6 @@ def test_on_somebody_elses_chat_there_is_no_button(
     address = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
     fields = {**opened(governor, address).fields, "try-other": str(long_chat.pk)}
     html = governor.post(address, {**fields, "_trial": "1"}).content.decode()
-    assert "another person's chat" in html
+    assert "another user’s chat" in html
     assert "Run the summariser" not in html
     assert provider.requests == []

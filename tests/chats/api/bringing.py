@@ -1,4 +1,4 @@
-"""An import as a program sees it: the file sent, a worker at it, and the report."""
+"""Helpers for imports over the API: send a file, run the worker, read the report."""
 
 import uuid
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from tests.chats.api.programs import Program
 
 @dataclass(frozen=True)
 class Brought:
-    """What became of a file: its import, and the chats of it that are here."""
+    """The result of an import: its row, and the outcome of each chat."""
 
     row: dict[str, Any]
     outcomes: list[dict[str, Any]]
 
     @property
     def chats(self) -> list[dict[str, Any]]:
-        """The chats that are here."""
+        """Return the imported chats."""
         return [told for told in self.outcomes if told["chat"]]
 
     @property
     def not_taken(self) -> list[tuple[str, str]]:
-        """Title and code of each chat that could not be taken."""
+        """Return title and code of each chat that failed."""
         return [(told["title"], told["code"]) for told in self.outcomes if not told["chat"]]
 
 
 def send(program: Program, data: bytes, **headers: str) -> Any:
-    """The answer to a file."""
+    """Send a file and return the response."""
     return program.client.post(
         "/api/v1/imports", data, content_type="application/octet-stream", headers=headers
     )
 
 
 def work(import_id: object) -> None:
-    """What a worker does with an import."""
+    """Process an import as a worker does."""
     taking.go_on(
         import_id=uuid.UUID(str(import_id)),
         counter=ApproximateCounter(),
@@ -47,7 +47,7 @@ def work(import_id: object) -> None:
 
 
 def bring(program: Program, data: bytes) -> Brought:
-    """What became of a file that was taken at once."""
+    """Import a file and return the result."""
     answer = send(program, data)
     assert answer.status_code == 202, answer.json()
     assert answer["Location"] == f"/api/v1/imports/{answer.json()['id']}"
@@ -58,7 +58,7 @@ def bring(program: Program, data: bytes) -> Brought:
 
 
 def brought(program: Program, data: bytes) -> dict[str, Any]:
-    """The one chat of a file, which is new."""
+    """Import a file with one new chat and return that chat."""
     found = bring(program, data)
     assert (found.row["state"], found.row["added"]) == ("done", 1), found.row
     (made,) = found.chats
@@ -66,7 +66,7 @@ def brought(program: Program, data: bytes) -> dict[str, Any]:
 
 
 def refused(program: Program, data: bytes) -> tuple[str, str]:
-    """Code and sentence of a file that was refused, at once or when it was read."""
+    """Return code and message of a refused file, refused on upload or on reading."""
     answer = send(program, data)
     if answer.status_code != 202:
         error = answer.json()["error"]

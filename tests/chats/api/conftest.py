@@ -1,4 +1,4 @@
-"""Programs that speak to the API: one per person, each with a key that may do everything."""
+"""Fixtures: API clients, one per user, each with a key for all scopes."""
 
 from datetime import datetime
 
@@ -22,13 +22,13 @@ from tests.chats.compaction.conftest import (
     writes,
 )
 
-# The chats that are long enough to fold are those of the domain's own tests.
+# The long chats come from the fixtures of the compaction tests.
 __all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
 
 
 @pytest.fixture
 def program() -> MakeProgram:
-    """Makes a program for a person, with a key of the given scopes."""
+    """Create a client for a user, with a key of the given scopes."""
 
     def make(owner: User, *, scopes: tuple[str, ...] = keys.SCOPES) -> Program:
         now = timezone.now()
@@ -40,13 +40,13 @@ def program() -> MakeProgram:
 
 @pytest.fixture
 def of_alice(program: MakeProgram, alice: User, demo_model: object) -> Program:
-    """Alice's program."""
+    """Alice's client."""
     return program(alice)
 
 
 @pytest.fixture
 def of_charlie(program: MakeProgram, charlie: User) -> Program:
-    """Charlie's program."""
+    """Charlie's client."""
     return program(charlie)
 
 
@@ -58,7 +58,7 @@ def turn(chat: Chat, alice: User, now: datetime) -> Turn:
 
 @pytest.fixture
 def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
-    """A long chat whose originals fit the prompt as well as their summary, with none in force."""
+    """A long chat that fits the prompt without a summary, and has no active one."""
     set_policy(token_budget=9000, reserve_tokens=1000)
     branch = branch_of(long_chat)
     branch.active_compaction = None
@@ -69,7 +69,7 @@ def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
 
 @pytest.fixture
 def browser(alice: User) -> Program:
-    """Alice, just signed in."""
+    """The browser of Alice, with a recent sign-in."""
     program = Program("")
     program.client.force_login(alice)
     session = program.client.session

@@ -1,4 +1,4 @@
-"""A program that speaks to the API."""
+"""A client of the API."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from django.test import Client
 
 
 class Program:
-    """A client with a key; `call` sends and gives the answer."""
+    """A client with a key. `call` sends a request and returns the response."""
 
     def __init__(self, secret: str, **options: Any) -> None:
         self.client = Client(
@@ -16,18 +16,18 @@ class Program:
         )
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """The answer to a request below /api/v1/; `body` is JSON-ready, or bytes as they are."""
+        """Send a request below /api/v1/. `body` is JSON-ready, or bytes that are sent unchanged."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body)
         return self.client.generic(
             method, f"/api/v1/{path}", data, content_type="application/json", **options
         )
 
     def get(self, path: str, **query: Any) -> Any:
-        """The answer to a GET."""
+        """Send a GET."""
         return self.client.get(f"/api/v1/{path}", query)
 
     def post(self, path: str, body: Any = None, **options: Any) -> Any:
-        """The answer to a POST."""
+        """Send a POST."""
         return self.call("POST", path, body, **options)
 
 

@@ -1,4 +1,4 @@
-"""S1: what is somebody else's does not exist: every address of the schema, with every method."""
+"""S1: objects of other users answer 404, for every path and method of the schema."""
 
 import uuid
 from datetime import datetime
@@ -63,7 +63,7 @@ BODIES: dict[str, Any] = {
 
 
 def paths() -> dict[str, Any]:
-    """Every address of the schema with what it answers."""
+    """Return every path of the schema with its operations."""
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
     found: dict[str, Any] = schema["paths"]
     return found
@@ -71,8 +71,8 @@ def paths() -> dict[str, Any]:
 
 PATHS = paths()
 ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
-# The archive of everything is no text; its own test opens it.
-# An archive is no list, and who may not see policies, holds, retention or counts is told of none.
+# Paths without a list in the response. The export of all data is an archive with a separate test.
+# Users without access to policies, holds, retention or counts get a refusal.
 NO_LISTS = {
     "/api/v1/audit/checkpoints",
     "/api/v1/audit/proof",
@@ -95,7 +95,7 @@ LISTS = sorted(path for path in set(PATHS) - set(ABOUT_ONE) - NO_LISTS if "get" 
 
 @pytest.fixture
 def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> dict[str, str]:
-    """Something of each kind that Alice owns, full of her words."""
+    """One object of each kind that Alice owns, with a marker word in its text."""
     lifecycle.rename_chat(chat=chat, title=CANARY, actor=f"user:{alice.pk}", now=now)
     turn = start(user=alice, chat=chat, text=CANARY, now=now).turn
     policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={}, label=CANARY)
@@ -165,7 +165,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
 
 
 def asked_for(chat: Chat, *, now: datetime) -> uuid.UUID:
-    """An auditor's wish to read the chat."""
+    """Store an auditor's request to read the chat."""
     data = {"reason": CANARY}
     with transaction.atomic():
         row = ledger.record("content.asked", actor="user:7", now=now, chat_id=chat.pk, data=data)
@@ -173,7 +173,7 @@ def asked_for(chat: Chat, *, now: datetime) -> uuid.UUID:
 
 
 def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:
-    """What the call of a turn was sent."""
+    """Store the receipt of a turn's call."""
     return Receipt.objects.create(
         turn=turn,
         attempt=1,
@@ -191,14 +191,14 @@ def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:
 
 
 def absent_ids(ids: dict[str, str]) -> dict[str, str]:
-    """The same names with values that nothing has."""
+    """The same names with ids that do not exist."""
     return {
         name: "987654321" if value.isdecimal() else str(uuid.uuid4()) for name, value in ids.items()
     }
 
 
 def answer_of(client: Any, path: str, method: str, ids: dict[str, str]) -> tuple[int, str]:
-    """Status and body, without the request's id."""
+    """Return status and body without the request id."""
     operation = PATHS[path].get(method.lower(), {}).get("operationId", "")
     filled = path.format(**ids).removeprefix("/api/v1/")
     answer = client.call(method, filled, BODIES.get(operation))
@@ -208,7 +208,7 @@ def answer_of(client: Any, path: str, method: str, ids: dict[str, str]) -> tuple
 
 
 def in_session(user: User, client: Program) -> Program:
-    """The same program in a browser session instead of with a key."""
+    """A client with a browser session instead of a key."""
     client.client.defaults.pop("HTTP_AUTHORIZATION", None)
     browser = Program("")
     browser.client.force_login(user)
@@ -271,7 +271,7 @@ def test_S01_lists_hold_ones_own_only(
 def test_S01_charlie_changed_nothing(
     of_alice_ids: dict[str, str], charlie: User, of_charlie: Program
 ) -> None:
-    # That Charlie's own key was used is an event of its own.
+    # The use of Charlie's key is a separate event.
     others = AuditEvent.objects.exclude(type="api_key.used", actor=f"user:{charlie.pk}")
     events = others.count()
     for path in ABOUT_ONE:

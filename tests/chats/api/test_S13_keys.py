@@ -1,4 +1,4 @@
-"""S13: keys are shown once, stored as hashes, scoped, ended at once, and only in their header."""
+"""S13: keys are shown once, hashed, scoped, revocable, and accepted only in their header."""
 
 import json
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 
 NEW = {"name": "CI", "scopes": ["chats:read"], "lifetime_days": 7}
-# Which scope opens which operation; none: any key, session: no key at all.
+# The scope of each operation. None: any key. Session: no key is accepted.
 MATRIX = {
     "audit_events_list": "audit:read",
     "audit_export": "audit:read",

@@ -1,4 +1,4 @@
-"""S18: the event stream for programs: exact, resumable, closed when the right to read ends."""
+"""S18: the event stream is exact, resumable, and closed when read access ends."""
 
 import json
 import uuid
@@ -19,26 +19,26 @@ from chats.streams import connection
 from tests.chats.api.programs import MakeProgram, Program
 
 REPLY = "Good morning.\n\nevent: done\ndata: {}\r\n\n:x\u2028\u00e9\U0001f642"
-# What the bus does next: a frame, something that happens meanwhile, or None for silence.
+# The next step of the bus: a frame, a side effect, or None for silence.
 Step = Frame | Callable[[], object] | None
 
 
 class Bus:
-    """A bus that plays what a test wrote, then stays silent."""
+    """A bus that plays scripted frames and then sends nothing."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        # What came at once with the next frame.
+        # Frames that arrived together with the next one.
         self.frames: list[Frame] = []
         self.lagged = False
 
     @asynccontextmanager
     async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["Bus"]:
-        """The hub's side: one subscription."""
+        """Open a subscription, as the hub does."""
         yield self
 
     async def next(self, *, seconds: float) -> Frame | None:
-        """The subscription's side: the next frame."""
+        """Return the next frame, as a subscription does."""
         while self.steps:
             step = self.steps.pop(0)
             if step is None or isinstance(step, Frame):
@@ -49,7 +49,7 @@ class Bus:
 
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """The bus behind every stream of the test."""
+    """The bus of every stream in the test."""
     bus = Bus()
     streams = connection.Streams()
     monkeypatch.setattr(streams, "hub", lambda: bus)
@@ -60,7 +60,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
 
 @pytest.fixture
 def running(turn: Turn, now: datetime) -> Turn:
-    """Alice's turn in its first step; a worker holds it."""
+    """Alice's turn in its first step, claimed by a worker."""
     Turn.objects.filter(pk=turn.pk).update(
         status="running", attempt=1, step=1, lease_token="t", lease_until=now
     )
@@ -69,7 +69,7 @@ def running(turn: Turn, now: datetime) -> Turn:
 
 
 def finish(turn: Turn, now: datetime, text: str = REPLY) -> None:
-    """What the end of a turn writes."""
+    """Write the end of a turn."""
     reply = Message.objects.create(
         branch_id=turn.branch_id,
         accepted=99,
@@ -85,18 +85,18 @@ def finish(turn: Turn, now: datetime, text: str = REPLY) -> None:
 
 
 def path(turn: Turn) -> str:
-    """The address of its events."""
+    """Return the path of the turn's events."""
     return f"/api/v1/chats/{turn.branch.chat_id}/turns/{turn.pk}/events"
 
 
 def read(client: Program, turn: Turn, *, last: str = "") -> list[tuple[str, dict[str, Any], str]]:
-    """Every event until the stream ends: (event, data, id)."""
+    """Return every event until the stream ends: (event, data, id)."""
     headers = {"Last-Event-ID": last} if last else {}
     return events_of(client.client.get(path(turn), headers=headers))
 
 
 def events_of(answer: Any) -> list[tuple[str, dict[str, Any], str]]:
-    """Every event of an answer until it ends."""
+    """Return every event of a response until it ends."""
     assert answer.status_code == 200
     assert answer["Content-Type"].startswith("text/event-stream")
     assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
@@ -108,7 +108,7 @@ def events_of(answer: Any) -> list[tuple[str, dict[str, Any], str]]:
 
 
 def parsed(text: str) -> Iterable[tuple[str, dict[str, Any], str]]:
-    """Server-sent events by the letter of the standard, comments left out."""
+    """Parse server-sent events strictly by the standard. Comments are ignored."""
     for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
         fields: dict[str, list[str]] = {}
         for line in block.split("\n"):
@@ -120,7 +120,7 @@ def parsed(text: str) -> Iterable[tuple[str, dict[str, Any], str]]:
 
 
 def text_of(events: list[tuple[str, dict[str, Any], str]], before: str = "") -> str:
-    """What a client holds that obeys the events; every offset must fit."""
+    """Return the text of a client that applies the events. Every offset must match."""
     text = before
     for event, data, event_id in events:
         if event == "snapshot":
@@ -135,7 +135,7 @@ def text_of(events: list[tuple[str, dict[str, Any], str]], before: str = "") -> 
 
 
 def frames(text: str, size: int = 5) -> list[Step]:
-    """The text as the worker's frames."""
+    """Return the text as the frames of a worker."""
     return [
         Frame(kind="text", attempt=1, step=1, offset=at, text=text[at : at + size])
         for at in range(0, len(text), size)
@@ -219,13 +219,13 @@ def test_text_of_a_call_that_does_not_count_is_taken_back(
 
 
 def anew(turn: Turn, text: str = "") -> Callable[[], object]:
-    """What a worker writes when the step's text begins anew."""
+    """Write the restarted text of a step, as a worker does."""
     rows = Turn.objects.filter(pk=turn.pk)
     return lambda: rows.update(begun_anew=1, partial_text=text)
 
 
 def end(turn: Turn, now: datetime, text: str) -> Callable[[], object]:
-    """The end of a turn, to be played."""
+    """Return a step that ends the turn."""
     return lambda: finish(turn, now, text)
 
 
@@ -238,7 +238,7 @@ def test_F07_who_resumes_past_the_checkpoint_on_a_wiped_bus_keeps_its_text(
 ) -> None:
     rows = Turn.objects.filter(pk=running.pk)
     rows.update(partial_text=LONG[:stored])
-    # The bus forgot the first 95 code points, of which this client has 100.
+    # The bus lost the first 95 code points. This client already has 100.
     after: list[Step] = [
         Frame("text", 1, 1, 95, LONG[95:120]),
         None,
@@ -266,7 +266,7 @@ def test_F07_who_resumes_in_a_text_that_was_taken_back_is_told_so(
     names = [event for event, _, _ in events]
     assert names[:2] == ["reshaped", "snapshot"]
     assert (names.count("reshaped"), text_of(events, before="Old text")) == (1, "New text")
-    # From there on ids name the text that began anew.
+    # From here on, ids refer to the restarted text.
     place = events[1][2]
     assert place == "1.1.6.1"
     assert text_of(read(of_alice, running, last=place), before="New te") == "New text"
@@ -357,13 +357,13 @@ def test_S18_stream_is_refused_before_it_begins(
 
 
 def send(client: Program, chat: Chat, **options: Any) -> Any:
-    """The answer to a message whose sender wants to see its reply grow."""
+    """Return the streaming response to a new message."""
     body = {"text": "Good morning", "stream": True}
     return client.post(f"chats/{chat.pk}/messages", body, **options)
 
 
 def begin_and_end(now: datetime) -> list[Step]:
-    """The only turn is claimed, answers and ends."""
+    """Claim the only turn, reply and end it."""
 
     def begin() -> None:
         Turn.objects.update(status="running", attempt=1, step=1, lease_token="t", lease_until=now)

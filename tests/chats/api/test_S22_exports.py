@@ -1,7 +1,7 @@
-"""S22: what leaves as a file is harmless, and leads nowhere once its person may no longer have it.
+"""S22: exported files are harmless, and downloads require current access.
 
-There are no links to files: a file is written while it is asked for, and its address opens to the
-session or the key of somebody who may read it. So nothing lies about that would have to expire.
+There are no public links to files. A file is generated on request, for a session or key with read
+access. No stored file has to expire.
 """
 
 import csv
@@ -23,7 +23,7 @@ from tests.chats.api.test_exchange import body_of
 from tests.chats.test_outlook import fill
 from tests.security.addresses import routes
 
-# What spreadsheets compute or look up, by the ways in which they are told to.
+# Texts that spreadsheets evaluate or look up.
 FORMULAS = [
     "=1+1",
     "=cmd|' /C calc'!A0",
@@ -42,7 +42,7 @@ FORMULAS = [
     "－1+1",
     "＠SUM(1+1)",
 ]
-# Cells that try to end their cell or their row and begin another with a formula.
+# Cells that try to end their cell or row and start another one with a formula.
 ESCAPES = ['",=1+1', '"\n=1+1', "x\n=1+1", "x\r\n=1+1", ";=1+1", '"";"=1+1"']
 HARMLESS = ["", "1+1", "a=b", " =1+1", "'=1+1", "田中さんにあげて下さい", "\u200f=1+1", "1E+02"]
 NAUGHTY = [
@@ -64,13 +64,13 @@ def test_S22_no_cell_is_a_formula_and_none_leaves_its_place(text: str) -> None:
     written = row_of((text, "next"))
     (row,) = csv.reader(io.StringIO(written, newline=""))
     assert row == [f"'{text}" if text in FORMULAS else text, "next"]
-    # Each cell is quoted, so that no semicolon or tab divides it elsewhere.
+    # Each cell is quoted, so a semicolon or tab does not split it.
     assert written == ",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\r\n"
     assert not row[0].startswith(tuple("=+-@\t\r\n＝＋－＠"))
 
 
 class Page(HTMLParser):
-    """What of an exported page could run or ask for something."""
+    """Collects the parts of an exported page that could run code or send requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Page(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if given.get("http-equiv"):
             self.policies.append(given["content"])
-        # A link to another site leads there only when somebody presses it.
+        # A link to another site is followed only after a click.
         self.live += [name for name in given if name.startswith("on")]
         self.live += [src for src in (given.get("src"),) if src and not src.startswith("data:")]
         self.live += [to for to in (given.get("href"),) if to and not to.startswith("http")]

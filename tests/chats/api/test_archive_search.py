@@ -1,4 +1,4 @@
-"""The search in originals over REST: by words, by speaker, for nobody else."""
+"""Search in original messages over REST: by words and speaker, for the owner only."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ __all__ = ["team"]
 
 @pytest.fixture
 def find(team: Team, chat: Chat) -> Callable[..., Any]:
-    """Messages of two members behind a window; asks for some of them."""
+    """Add messages of two members outside the window, and return a search function."""
     team.add("The heron stood at the lake", ANN)
     team.add("A heron is a bird", PLANNER)
     team.add("Another heron", ANN)

@@ -1,4 +1,4 @@
-"""Chats over the API: made, listed, changed, deleted."""
+"""Chats over the API: create, list, change, delete."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from tests.chats.api.programs import MakeProgram, Program
 
 
 def code(answer: Any) -> tuple[int, str]:
-    """Status and error code."""
+    """Return status and error code."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
@@ -143,7 +143,7 @@ def test_deleted_chat_is_hidden_and_its_events_stay(of_alice: Program, chat: Cha
 
 
 def test_pages_hold_every_chat_once(of_alice: Program, alice: User, now: datetime) -> None:
-    # Equal times on purpose: the id decides.
+    # Equal times on purpose, so that the id decides.
     made = {
         str(lifecycle.create_chat(owner=alice, now=now + timedelta(seconds=n // 3)).pk)
         for n in range(10)

@@ -1,4 +1,4 @@
-"""What people do to compactions, by programs: ask, undo, redo, correct, approve, compare."""
+"""Compactions over the API: request, undo, redo, correct, approve, compare."""
 
 import re
 from collections.abc import Callable
@@ -33,13 +33,13 @@ ROOM = {"token_budget": 9000, "reserve_tokens": 1000}
 
 
 def said(answer: Any) -> tuple[int, str]:
-    """Status and code of a refusal."""
+    """Return status and code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.fixture
 def compact(of_alice: Program, roomy: Chat, now: datetime) -> Fold:
-    """Ask for a compaction and let a worker do it: the row in force."""
+    """Request a compaction, run the worker and return the active row."""
 
     def compacting(**wish: Any) -> Compaction:
         answer = of_alice.post(f"chats/{roomy.pk}/compactions", wish)
@@ -54,7 +54,7 @@ def compact(of_alice: Program, roomy: Chat, now: datetime) -> Fold:
 
 
 def place(row: Compaction) -> str:
-    """The address of a compaction."""
+    """Return the path of a compaction."""
     return f"chats/{row.branch.chat_id}/compactions/{row.pk}"
 
 
@@ -155,7 +155,7 @@ def test_a_summary_is_written_again_from_its_originals(
 
 @pytest.fixture
 def draft(of_alice: Program, roomy: Chat, set_policy: SetPolicy, now: datetime) -> Compaction:
-    """A summary that waits for Alice."""
+    """A summary that is pending approval by Alice."""
     set_policy(approval="owner", **ROOM)
     of_alice.post(f"chats/{roomy.pk}/compactions", {})
     maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)

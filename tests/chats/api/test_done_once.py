@@ -1,4 +1,4 @@
-"""Every POST with an `Idempotency-Key` is done once; the first answer comes again for a day."""
+"""Idempotency-Key: a repeated POST gets the stored response for a day."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,12 +21,12 @@ from tests.chats.api.test_S13_keys import NEW
 
 
 def again(program: Program, path: str, body: Any = None, *, key: str = "k1") -> Any:
-    """The answer to a POST with a key."""
+    """Send a POST with a key."""
     return program.post(path, body, headers={"Idempotency-Key": key})
 
 
 def message(chat: Chat, text: str, now: Any) -> Message:
-    """A message that stands in the chat."""
+    """A stored message of the chat."""
     branch = open_branch(chat)
     branch.last_seq += 1
     branch.save()
@@ -48,7 +48,7 @@ def test_a_repetition_gets_the_first_answer_and_does_nothing(of_alice: Program) 
     assert "Idempotent-Replayed" not in first.headers
     assert second["Idempotent-Replayed"] == "true"
     assert Folder.objects.count() == 1
-    # Without the key the name is taken.
+    # Without the key the name is refused as a duplicate.
     assert code(of_alice.post("folders", {"name": "Cases"})) == (409, "folder_exists")
 
 
@@ -87,7 +87,7 @@ def test_after_a_day_the_key_is_new(of_alice: Program) -> None:
 def test_of_two_at_once_the_second_gets_the_answer_of_the_first(
     of_alice: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other request commits between this one's look for the key and its own row."""
+    """The other request commits between the lookup of the key and the insert of its row."""
     first = again(of_alice, "folders", {"name": "Cases"})
     usual, looks = IdempotentRequest.find, iter([True])
 
@@ -149,8 +149,8 @@ def test_the_schema_names_the_key_at_every_post_that_does_something() -> None:
         if "post" in methods
         and not any(p["name"] == "Idempotency-Key" for p in methods["post"].get("parameters", []))
     }
-    # Five of these read, a trial stores nothing, and the others add nothing that exists already or
-    # is under way.
+    # Five of these only read, and a trial stores nothing. The others do not create an object that
+    # already exists or is in progress.
     assert without == {
         "audit_export",
         "policies_recommended_create",
@@ -173,3 +173,20 @@ def test_a_key_that_was_taken_away_repeats_nothing(of_alice: Program, alice: Use
     for key in ApiKey.objects.filter(owner=alice):
         keys.revoke_key(key=key, actor="user:1", now=timezone.now())
     assert again(of_alice, "folders", {"name": "Cases"}).status_code == 401
+
+
+def test_endpoints_that_accept_messages_name_a_repetition(
+    of_alice: Program, chat: Chat, now: datetime
+) -> None:
+    own = message(chat, "a first question", now)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("chats", {"title": "Empty"}),
+        ("chats", {"text": "A first message"}),
+        (f"chats/{chat.pk}/messages/{own.pk}/edit", {"text": "other words"}),
+        (f"chats/{chat.pk}/messages", {"text": "hello"}),
+    ]
+    for number, (path, body) in enumerate(asked):
+        first, second = (again(of_alice, path, body, key=f"key-{number}") for _ in range(2))
+        assert first.status_code == second.status_code < 300, path
+        assert "Idempotent-Replayed" not in first.headers, path
+        assert second["Idempotent-Replayed"] == "true", path

@@ -1,4 +1,4 @@
-"""The API's doors: fields that cannot be set, requests without a token, hostile input, the docs."""
+"""API hardening: read-only fields, requests without CSRF token, hostile input, the docs."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ OFFERED = {
     "temporary",
     "team",
 }
-# Every column there is, its raw ids, and some names that programs are known to fall for.
+# Every column, its raw ids, and some names often used in mass-assignment attacks.
 READ_ONLY = sorted(
     {
         name
@@ -41,7 +41,7 @@ READ_ONLY = sorted(
     - OFFERED
     | {"pk", "policy", "tokens", "_state", "__class__", "role"}
 )
-# Every body that is taken, with all that may stand in it.
+# Every request body with all its fields.
 OFFERS = {
     "NewWebhook": ["events", "url"],
     "PatchedWebhookChange": ["events", "is_on", "url"],
@@ -65,9 +65,9 @@ OFFERS = {
     "NextMessage": ["form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],
     "StateRestoration": ["to", "version"],
-    "Erasing": ["quotes"],
-    "OtherWords": ["text"],
-    "Again": ["play_on"],
+    "ErasureRequest": ["quotes"],
+    "EditRequest": ["text"],
+    "RegenerateRequest": ["play_on"],
     "NewCompaction": ["focus", "model"],
     "Revision": ["text"],
     "Rejection": ["reason"],
@@ -113,7 +113,7 @@ OFFERS = {
         "token_limit",
     ],
 }
-# What stands inside another body.
+# Objects nested in other bodies.
 INSIDE = {
     "AgentBody": [
         "agent_type",

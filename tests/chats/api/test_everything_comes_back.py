@@ -1,4 +1,4 @@
-"""The archive of everything comes in again: to another account, and to one's own."""
+"""The archive of all data can be imported, into another account or into the same one."""
 
 import io
 import json
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.requirement("S4.8", by="integrator")
 
 @pytest.fixture(autouse=True)
 def streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The open streams of this test alone."""
+    """Separate stream counters for this test."""
     monkeypatch.setattr(connection, "STREAMS", connection.Streams())
     monkeypatch.setattr(databases, "close_old_connections", list)
 
 
 @pytest.fixture
 def three(alice: User, chat: Chat, now: datetime) -> list[Chat]:
-    """Three chats: one pinned with an image, one in a folder, one archived with its own text."""
+    """Three chats: one pinned with an image, one in a folder, one archived with a system text."""
     other = [lifecycle.create_chat(owner=alice, now=now, title=name) for name in ("Two", "Three")]
     made = [chat, *(Chat.objects.get(pk=one.pk) for one in other)]
     for number, one in enumerate(made):
@@ -55,7 +55,7 @@ def three(alice: User, chat: Chat, now: datetime) -> list[Chat]:
 
 
 def whole(program: Program, form: str = "ui") -> bytes:
-    """Everything of a person."""
+    """Return the archive of a user."""
     answer = program.get("export", form=form)
     if not answer.streaming:
         return bytes(answer.content)
@@ -67,7 +67,7 @@ def whole(program: Program, form: str = "ui") -> bytes:
 
 
 def rewritten(archive: bytes, *, account: Any = None, **entries: bytes | None) -> bytes:
-    """An archive with other entries; None takes one out. `__` stands for a slash."""
+    """Replace entries of an archive. None removes one. `__` stands for a slash."""
     changed = {name.replace("__", "/"): data for name, data in entries.items()}
     held = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(held, "w") as new:
@@ -113,7 +113,7 @@ def test_ones_own_brings_back_only_what_is_gone(
     found = bring(of_alice, written)
     assert (found.row["added"], found.row["were_here"]) == (1, 2)
     assert sorted(Chat.objects.values_list("title", flat=True)) == ["One", "Three", "Two"]
-    # The chat that came back is known by its first id.
+    # The restored chat is recognised by its first id.
     again = bring(of_alice, written)
     assert (again.row["added"], again.row["were_here"]) == (0, 3)
 

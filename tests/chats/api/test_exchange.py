@@ -1,4 +1,4 @@
-"""Chats out and in over REST: UI messages, bundles, documents, and what is refused."""
+"""Export and import of chats over REST: UI messages, bundles, documents, refusals."""
 
 import base64
 import hashlib
@@ -45,7 +45,7 @@ CALL = [
 
 @pytest.fixture(autouse=True)
 def streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The open streams of this test alone."""
+    """Separate stream counters for this test."""
     monkeypatch.setattr(connection, "STREAMS", connection.Streams())
     monkeypatch.setattr(databases, "close_old_connections", list)
 
@@ -60,14 +60,14 @@ def told(chat: Chat, now: datetime) -> Chat:
 
 @pytest.fixture
 def with_summaries(now: datetime) -> None:
-    """A policy under which people may correct summaries."""
+    """A policy under which users can correct summaries."""
     values = {"strategy": "dynamic_summary", "turn_threshold": None}
     made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
     assign(policy=made, level="instance", actor="system", now=now)
 
 
 def body_of(answer: Any) -> bytes:
-    """The bytes of an answer, whichever way it came."""
+    """Return the bytes of a response, streamed or not."""
     assert answer.status_code == 200, answer.content
     if not answer.streaming:
         return bytes(answer.content)
@@ -79,18 +79,18 @@ def body_of(answer: Any) -> bytes:
 
 
 def export(program: Program, chat_id: object, **query: str) -> bytes:
-    """A chat as a file."""
+    """Export a chat as a file."""
     return body_of(program.get(f"chats/{chat_id}/export", **query))
 
 
 def ui(own: str, text: str, role: str = "user", **metadata: object) -> dict[str, object]:
-    """A UI message."""
+    """Return a UI message."""
     parts = [{"type": "text", "text": text}]
     return {"id": own, "role": role, "parts": parts, "metadata": {"kind": "normal", **metadata}}
 
 
 def lines(*values: object) -> bytes:
-    """Values, one a line."""
+    """Return the values as JSON lines."""
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
@@ -109,7 +109,7 @@ def test_S4_1_a_chat_is_a_list_of_ui_messages_with_the_summary_in_it(
         "toId": str(rows[7].pk),
         "count": 8,
     }
-    # The pinned exception stands for itself.
+    # The pinned exception is listed separately.
     assert [m["id"] for m in kept] == [
         str(row.pk) for row in rows if row.seq == 3 or (row.seq or 0) > 8
     ]
@@ -206,7 +206,7 @@ def test_what_a_chat_was_is_kept(told: Chat, of_alice: Program) -> None:
 
 
 def zipped(**entries: bytes) -> bytes:
-    """An archive; `__` stands for a slash, `_dot_` for a dot."""
+    """Return an archive. `__` stands for a slash, `_dot_` for a dot."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in entries.items():
@@ -364,7 +364,7 @@ def test_messages_as_lines_name_an_image_by_its_hash(pictured: Chat, of_alice: P
     assert row.parts == Message.objects.get(branch__chat=pictured, seq=1).parts
     assert (b"the picture" in written, row.images.exists()) == (False, False)
     assert export(of_alice, made["chat"]) == written
-    # Without the bytes the model reads a line in its place, as people do.
+    # Without the image data, the model gets a text line in its place. Exports show the same line.
     context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
     told = f"Image: image/png, {len(PNG)} bytes"
     assert f"[{told}]" in context["text"]
@@ -404,7 +404,7 @@ def test_a_bundle_may_have_thousands_of_images(of_alice: Program) -> None:
 
 
 def with_entries(bundle: bytes, **entries: bytes) -> bytes:
-    """A bundle with other entries in place of its image."""
+    """Replace the image of a bundle with other entries."""
     held = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(bundle)) as old, zipfile.ZipFile(held, "w") as new:
         for name in ("history.jsonl", "meta.json"):
@@ -472,7 +472,7 @@ def test_the_archive_of_everything_has_each_image_once(
 
 
 def part_of(image: Image) -> FilePart:
-    """The part of a message that has an image."""
+    """Return the image part of a message."""
     return FilePart("image/png", "", image.reference)
 
 
@@ -494,7 +494,7 @@ def test_an_imported_summary_is_witnessed_and_all_goes_with_the_chat(
     told: Chat, alice: User, of_alice: Program, with_summaries: None
 ) -> None:
     made = brought(of_alice, export(of_alice, told.pk, form="bundle"))
-    # The chat that it came from was made by hand, without events.
+    # The original chat was inserted directly, without events.
     call_command("ledger_verify", scope=f"chat:{made['chat']}")
     first = Message.objects.get(branch__chat=made["chat"], seq=9)
     assert of_alice.post(f"chats/{made['chat']}/messages/{first.pk}/erase", {}).status_code == 200
@@ -507,7 +507,7 @@ def test_an_imported_summary_is_witnessed_and_all_goes_with_the_chat(
     assert again["metadata"]["erased"] is True
     assert of_alice.post(f"chats/{made['chat']}/erase", {}).status_code == 200
     assert not ImportedChat.objects.exists()
-    # The chat that it came from was made by hand, without events.
+    # The original chat was inserted directly, without events.
     call_command("ledger_verify", scope=f"chat:{made['chat']}")
 
 

@@ -1,4 +1,4 @@
-"""Legal holds over REST: placed, read, released; what waits for one, asked for and withdrawn."""
+"""Legal holds over REST: place, read, release, and erasures that are pending because of them."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ HOLD = {"level": "user", "user": "alice", "case": "2026-17", "reason": "Dispute"
 
 @pytest.fixture
 def of_ines(program: MakeProgram) -> Program:
-    """The program of Ines, who administers policies."""
+    """The client of Ines, a policy administrator."""
     return program(person("ines", POLICY_ADMIN))
 
 
@@ -93,13 +93,13 @@ def test_what_is_held_is_refused_and_waits(
     Turn.objects.update(status=Turn.Status.COMPLETED)
     of_ines.post("holds", HOLD)
     said = f"chats/{chat.pk}/messages/{turn.trigger_id}"
-    # With a key of repetitions, too: the refusal is rolled back, the wish is not.
+    # With an idempotency key as well: the refusal is rolled back, the pending erasure is kept.
     for headers in ({}, {"Idempotency-Key": "one"}):
         refused = of_alice.call("POST", f"{said}/erase", headers=headers)
         assert refused.status_code == 409
         error = refused.json()["error"]
         assert error["code"] == "under_legal_hold"
-        assert "erased by itself once the hold has ended" in error["message"]
+        assert "erased automatically when the hold ends" in error["message"]
     of_alice.post(f"chats/{chat.pk}/erase")
     assert of_alice.get(f"chats/{chat.pk}").status_code == 404
 

@@ -1,4 +1,4 @@
-"""An edit with `If-Match` is done only to what its client has read."""
+"""An edit with `If-Match` applies only to the version that the client read."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from tests.chats.api.test_policies import WINDOW
 
 
 def edit(program: Program, method: str, path: str, body: Any, tag: str) -> Any:
-    """The answer to an edit of what had this tag."""
+    """Send an edit with this tag."""
     return program.call(method, path, body, headers={"If-Match": tag})
 
 
 @pytest.fixture
 def of_ines(program: MakeProgram, db: None) -> Program:
-    """A program of an administrator, who may read and change everything here."""
+    """The client of an administrator with all permissions needed here."""
     ines = User.objects.create_superuser("ines")
     return program(
         ines, scopes=("chats:read", "chats:write", "policy:read", "policy:write", "webhooks")
@@ -29,7 +29,7 @@ def of_ines(program: MakeProgram, db: None) -> Program:
 
 
 def things(program: Program) -> dict[str, tuple[str, Any, Any]]:
-    """Each thing that is read and edited: its address, an edit, and one by somebody else."""
+    """Each editable object: its path, an edit, and an edit by another user."""
     chat = program.post("chats", {}).json()["id"]
     folder = program.post("folders", {"name": "Cases"}).json()["id"]
     team = {"name": "Desk", "agents": [{"name": "Writer", "role_id": "", "model": ""}]}
@@ -62,13 +62,13 @@ def test_an_edit_of_what_changed_meanwhile_does_nothing(of_ines: Program, thing:
     method = "PUT" if thing == "teams" else "PATCH"
     read = of_ines.get(path)
     tag = read["ETag"]
-    assert of_ines.get(path)["ETag"] == tag  # nothing in it moves by itself
+    assert of_ines.get(path)["ETag"] == tag  # stable between reads
     assert of_ines.call(method, path, theirs).status_code == 200
     answer = edit(of_ines, method, path, mine, tag)
     assert code(answer) == (412, "changed_meanwhile")
     now = of_ines.get(path)
     assert now["ETag"] != tag
-    # What compression made of the tag is still the tag, and `*` is whatever there is.
+    # A tag weakened by compression still matches, and `*` matches any version.
     weak = edit(of_ines, method, path, mine, f'"other", W/{now["ETag"]}')
     assert weak.status_code == 200, weak.json()
     assert weak["ETag"] == of_ines.get(path)["ETag"] != now["ETag"]
@@ -135,5 +135,5 @@ def test_the_thing_is_locked_before_it_is_compared(of_alice: Program, chat: Chat
     said = [row["sql"] for row in asked.captured_queries if '"chats_chat"' in row["sql"]]
     locks = [at for at, sql in enumerate(said) if "FOR NO KEY UPDATE" in sql]
     edits = [at for at, sql in enumerate(said) if sql.startswith("UPDATE")]
-    # Authorised, locked, read anew, changed.
+    # Order: authorise, lock, read again, change.
     assert 0 < locks[0] < edits[0] - 1

@@ -1,4 +1,4 @@
-"""A retention period that would erase imported messages is announced before the import."""
+"""The import page warns about a retention period that would erase imported messages."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Imports of what other products wrote: their trees, their tools, and what is lost of them."""
+"""Imports from other products: message trees, tools, and reported losses."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def gpt_node(
     *texts: object,
     **more: Any,
 ) -> dict[str, Any]:
-    """A node of ChatGPT's tree."""
+    """Return a node of ChatGPT's tree."""
     message = None
     if role:
         content = more.pop("content", {"content_type": "text", "parts": list(texts)})
@@ -239,7 +239,7 @@ ALL = {
 
 
 def said(chat_id: str) -> list[tuple[str, str]]:
-    """The active path of a chat: roles and texts."""
+    """Return roles and texts of the active path of a chat."""
     chat = Chat.objects.get(pk=chat_id)
     branch = chat.active_branch
     assert branch is not None

@@ -1,4 +1,4 @@
-"""Imports in the background: progress, stops, killed workers, limits, what is left of a file."""
+"""Background imports: progress, cancellation, killed workers, limits, cleanup of the file."""
 
 import json
 import uuid
@@ -37,7 +37,7 @@ __all__ = ["streams"]
 
 
 def chats_of(*names: str) -> bytes:
-    """An export with a chat of two messages for each name."""
+    """Return an export with a two-message chat for each name."""
     return json.dumps(
         [
             {
@@ -55,13 +55,13 @@ def chats_of(*names: str) -> bytes:
 
 @pytest.fixture
 def three(of_alice: Program) -> FileImport:
-    """An import of three chats that nobody has begun."""
+    """A queued import of three chats."""
     return FileImport.objects.get(pk=send(of_alice, chats_of("Ada", "Bob", "Cy")).json()["id"])
 
 
 @pytest.fixture
 def at_each_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
-    """Calls a function with the title of each chat before it is made."""
+    """Call a function with the title of each chat before it is stored."""
     usual = storing.store
 
     def watch(look: Callable[[str], None]) -> None:
@@ -75,23 +75,23 @@ def at_each_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], N
 
 
 def titles() -> list[str]:
-    """The titles of all chats."""
+    """Return the titles of all chats."""
     return sorted(Chat.objects.values_list("title", flat=True))
 
 
 def committed() -> AbstractContextManager[object]:
-    """Sends the tasks of what is done within, as after a commit."""
+    """Run the tasks enqueued inside the block, as after a commit."""
     return TestCase.captureOnCommitCallbacks(execute=True)
 
 
 def closing_after(chats: int) -> Callable[[], bool]:
-    """A process that is told to end after so many chats."""
+    """Return a shutdown check that becomes true after this number of chats."""
     looks: Iterator[bool] = iter([False] * (chats - 1))
     return lambda: next(looks, True)
 
 
 def begin_work(row: FileImport, is_closing: Callable[[], bool]) -> None:
-    """What a worker does that is told to end on the way."""
+    """Process an import with a worker that is shut down on the way."""
     taking.go_on(
         import_id=row.pk, counter=ApproximateCounter(), clock=timezone.now, is_closing=is_closing
     )
@@ -176,7 +176,7 @@ def test_after_a_killed_worker_another_goes_on_when_its_lease_has_ended(
     with committed():
         imports.enqueue_due(now=timezone.now())
     work(three.pk)
-    # The lease holds: nobody begins beside a worker that may live.
+    # While the lease is valid, a second worker does not start.
     assert (sent, titles()) == ([], ["Ada"])
     FileImport.objects.update(lease_until=leases.just_ended())
     with committed():
@@ -270,7 +270,7 @@ def test_an_import_of_somebody_else_is_not_there(
     assert of_charlie.get("imports").json()["data"] == []
     three.refresh_from_db()
     assert three.state == "queued"
-    # What Alice has under way is no limit of his, nor are her chats his.
+    # Alice's running import neither limits Charlie nor hides his chats.
     assert bring(of_charlie, chats_of("Ada")).row["added"] == 1
     assert ImportedChat.objects.get().owner == charlie
 
@@ -381,7 +381,7 @@ def test_an_erasure_in_an_imported_chat_ends_what_may_bring_its_words_again(
     key = {"Idempotency-Key": "k"}
     brought(of_alice, chats_of("Ada"))
     assert send(of_alice, chats_of("Ada", "Dan"), **key).status_code == 202
-    # One that was never imported has nothing to do with any file.
+    # A chat that was not imported does not affect imports.
     other = of_alice.post("chats", {}).json()["id"]
     erasure.erase_chat(user=alice, chat=Chat.objects.get(pk=other), now=timezone.now())
     assert FileImport.objects.filter(state="queued").count() == 2
@@ -438,7 +438,7 @@ def test_a_later_task_goes_on_behind_its_mark(
     monkeypatch.setattr(taking, "SECONDS", 0.0)
     monkeypatch.setattr(importing, "of_product", counted)
     work(own)
-    # The list was looked through once; a later task does not look for it.
+    # The list was located once. Later tasks continue after it.
     monkeypatch.setattr(importing, "list_in", None)
     for _ in range(4):
         work(own)

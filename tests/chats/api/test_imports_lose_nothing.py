@@ -1,4 +1,4 @@
-"""Imports lose no message silently: trees, grown chats, split archives, marks in the text."""
+"""Imports report every lost message: trees, grown chats, split archives, markup in texts."""
 
 import io
 import json
@@ -19,7 +19,7 @@ __all__ = ["streams"]
 
 
 def gpt(own: str, turns: int, *, children: bool = True, **more: Any) -> dict[str, Any]:
-    """A conversation of ChatGPT with so many turns, one behind the other."""
+    """Return a ChatGPT conversation with this number of consecutive turns."""
     nodes = [gpt_node("root", None, ["n0"] if children else [])]
     for turn in range(turns):
         below = [f"n{turn + 1}"] if children and turn + 1 < turns else []
@@ -37,7 +37,7 @@ def gpt(own: str, turns: int, *, children: bool = True, **more: Any) -> dict[str
 
 
 def archive(**entries: object) -> bytes:
-    """A ZIP archive; `_dash_` stands for a hyphen, `__` for a slash."""
+    """Return a ZIP archive. `_dash_` stands for a hyphen, `__` for a slash."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as made:
         for name, value in entries.items():
@@ -48,12 +48,12 @@ def archive(**entries: object) -> bytes:
 
 
 def counts(found: Brought) -> tuple[int, int]:
-    """The messages that are here, and those in the file."""
+    """Return the number of stored messages and of those in the file."""
     return found.row["messages_imported"], found.row["messages_in_file"]
 
 
 def texts(chat_id: str) -> list[str]:
-    """The texts of the active path."""
+    """Return the texts of the active path."""
     return [text for _, text in said(chat_id)]
 
 

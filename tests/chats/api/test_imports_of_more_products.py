@@ -1,4 +1,4 @@
-"""Imports of DeepSeek, Grok, Gemini, opencode, aider, llama.cpp, the AI SDK, compacted sessions."""
+"""Imports of DeepSeek, Grok, Gemini, opencode, aider, llama.cpp, AI SDK, compacted sessions."""
 
 import json
 from datetime import datetime
@@ -18,7 +18,7 @@ __all__ = ["streams", "with_summaries"]
 
 
 def fragment_node(own: str, parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
-    """A node of DeepSeek's tree."""
+    """Return a node of DeepSeek's tree."""
     listed = [{"type": kind, "content": text} for kind, text in fragments]
     message = {"model": "deepseek-chat", "files": [], "fragments": listed} if listed else None
     return {"id": own, "parent": parent, "children": [], "message": message}
@@ -67,7 +67,7 @@ GROK = {
 
 
 def activity(time: str, title: str, html: str = "", **more: object) -> dict[str, Any]:
-    """An activity of Gemini."""
+    """Return an activity of Gemini."""
     items = [{"html": html}] if html else []
     return {"header": "Gemini Apps", "title": title, "time": time, "safeHtmlItem": items, **more}
 
@@ -275,7 +275,7 @@ def test_a_long_list_of_messages_is_refused_before_it_fills_the_memory(
 
 
 def entry(own: str, parent: str | None, role: str, text: object, **more: object) -> dict[str, Any]:
-    """A line of Claude Code."""
+    """Return a line of Claude Code."""
     message = {"role": role, "content": text}
     line = {"type": role, "uuid": own, "parentUuid": parent, "sessionId": "s", "message": message}
     return {**line, **more}

@@ -1,4 +1,4 @@
-"""Long texts are stored compressed, and nobody who reads or writes them notices."""
+"""Long texts are stored compressed. Readers and writers see the original text."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ LONG_TEXT = "".join(SENTENCES)[:30_000]
 
 
 def stored(message: UUID | str) -> str:
-    """The column as the database holds it."""
+    """Return the stored value of the column."""
     with database.cursor() as cursor:
         value = Message._meta.get_field("id").get_db_prep_value(UUID(str(message)), database)
         cursor.execute("SELECT CAST(parts AS text) FROM chats_message WHERE id = %s", [value])

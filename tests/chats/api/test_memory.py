@@ -1,4 +1,4 @@
-"""A person's memory over REST."""
+"""A user's memory over REST."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is done to one message by programs: mark, edit, regenerate, branch, erase."""
+"""Actions on a message over the API: mark, edit, regenerate, branch, erase."""
 
 from datetime import timedelta
 from typing import Any
@@ -17,22 +17,22 @@ DEEDS = ("pin", "unpin", "exclude", "include", "keep", "edit", "regenerate", "br
 
 
 def said(answer: Any) -> tuple[int, str]:
-    """Status and code of a refusal."""
+    """Return status and code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
 def message(chat: Chat, seq: int) -> Message:
-    """The message at a place of the chat's first branch."""
+    """Return the message at a position of the chat's first branch."""
     return Message.objects.get(branch__chat=chat, branch__parent=None, seq=seq)
 
 
 def place(chat: Chat, seq: int) -> str:
-    """The address of a message."""
+    """Return the path of a message."""
     return f"chats/{chat.pk}/messages/{message(chat, seq).pk}"
 
 
 def alices_session(alice: User, *, minutes_ago: int = 0) -> Program:
-    """Alice's browser, signed in a while ago."""
+    """Alice's browser with an old sign-in."""
     program = Program("")
     program.client.force_login(alice)
     session = program.client.session

@@ -1,4 +1,4 @@
-"""Sending and reading messages: bytes stay bytes, and what is refused says why."""
+"""Sending and reading messages: unchanged bytes, and refusals with a reason."""
 
 import json
 from io import BytesIO
@@ -149,7 +149,7 @@ def test_S27_a_key_whose_words_were_erased_is_refused_whatever_comes_with_it(
     for text in ("yes", "no"):
         again = of_alice.post(path, {"text": text}, **key)
         assert (again.status_code, again.json()["error"]["code"]) == (422, "idempotency_key_reused")
-    # Those of other messages go on.
+    # The keys of other messages still work.
     same = of_alice.post(path, {"text": "Something else"}, **other).json()
     assert same["message"]["id"] == kept["message"]["id"]
     assert Message.objects.count() == 2

@@ -1,4 +1,4 @@
-"""Names in every script over REST, and letters that the search takes for one another."""
+"""Names in every script over REST, and letters that the search treats as equal."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""The context of the next message over REST: as it is sent, as messages, and as text."""
+"""The context of the next message over REST: as sent, as messages and as text."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -47,7 +47,7 @@ NOON = "2026-11-20T12:00:00Z"
 
 @pytest.fixture
 def policy(db: None, now: datetime) -> Callable[..., None]:
-    """Put a policy in force for everyone."""
+    """Assign a policy to the whole instance."""
 
     def setting(**values: Any) -> None:
         made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
@@ -58,7 +58,7 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def pets(chat: Chat, now: datetime) -> Chat:
-    """A chat about pets: a summary of its first two messages, of which one is pinned."""
+    """A chat about pets, with a summary of its first two messages, one of them pinned."""
     branch = Branch.objects.get(chat=chat)
     Message.objects.bulk_create(
         Message(
@@ -153,7 +153,7 @@ def test_what_is_told_as_sent_is_what_the_model_gets(
     assert told["left_out"] == receipt.left_out
     assert [s["origin"] for s in told["segments"]] == [s[0] for s in receipt.segments]
     assert told["segments"][-1]["text"] == QUESTION
-    # Afterwards the receipt has the same texts.
+    # The receipt of the later call has the same texts.
     path = f"chats/{chat.pk}/turns/{turn.pk}/receipts"
     (seen,) = of_alice.get(path).json()["data"]
     assert [s["text"] for s in seen["segments"]] == [s["text"] for s in told["segments"]]
@@ -209,6 +209,6 @@ def test_a_team_has_no_context_of_its_own(
 
 @pytest.fixture
 def of_alice_team(alice: User, now: datetime) -> Any:
-    """A team of Alice's with one agent."""
+    """A team of Alice with one agent."""
     draft = rosters.TeamDraft(name="Crew", agents=[rosters.AgentDraft(name="Planner")])
     return rosters.create(user=alice, draft=draft, shared=False, now=now).team

@@ -1,4 +1,4 @@
-"""Chats in order over the API: marks and folders, deleted and brought back, temporary ones."""
+"""Organised chats over the API: pins, folders, deletion and restoring, temporary chats."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,7 +15,7 @@ from tests.chats.api.test_chats import code
 
 
 def ids(program: Program, **query: object) -> list[str]:
-    """The ids of a list of chats."""
+    """Return the ids of a list of chats."""
     return [row["id"] for row in program.get("chats", **query).json()["data"]]
 
 
@@ -47,6 +47,7 @@ def test_folders_are_made_renamed_and_deleted_and_keep_their_chats(
     first, second = (of_alice.post("folders", {"name": name}).json() for name in ("B", "A"))
     assert [row["name"] for row in of_alice.get("folders").json()["data"]] == ["A", "B"]
     assert code(of_alice.post("folders", {"name": " A "})) == (409, "folder_exists")
+    assert code(of_alice.post("folders", {"name": "a"})) == (409, "folder_exists")
     assert code(of_alice.post("folders", {"name": " "})) == (422, "invalid_name")
     assert code(of_alice.post("folders", {"name": "x" * 101})) == (422, "too_long")
     path = f"folders/{first['id']}"

@@ -1,4 +1,4 @@
-"""A chat's own system text over REST, and the segments of the receipts that show it."""
+"""A chat's system text over REST, and its segments in receipts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ OWN = "Answer like a pirate."
 
 
 def change(program: Program, chat: Chat, **body: Any) -> Any:
-    """PATCH the chat."""
+    """Send a PATCH of the chat."""
     return program.call("PATCH", f"chats/{chat.pk}", body)
 
 
@@ -61,7 +61,9 @@ def test_a_policy_that_locks_it_refuses_with_a_stable_code(
     set_policy(chat_system="ignore")
     refused = change(of_alice, chat, system_text=OWN)
     assert code(refused) == (403, "system_text_locked")
-    assert "does not let a chat have a system text of its own" in refused.json()["error"]["message"]
+    assert (
+        "does not allow chats to have their own system text" in refused.json()["error"]["message"]
+    )
 
 
 def test_charlie_and_a_reading_key_cannot(
@@ -118,4 +120,4 @@ def test_the_schema_describes_both(of_alice: Program) -> None:
         "cut_to",
         "results_cut_to",
     }
-    assert "system_text" in schema["OneChatOut"]["properties"]
+    assert "system_text" in schema["ChatDetailOut"]["properties"]

@@ -1,4 +1,4 @@
-"""S19: bodies that break parsers, or that two parsers would read differently."""
+"""S19: bodies that break parsers, or that two parsers would interpret differently."""
 
 import json
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Policies over the API: the rights of the administration's pages, and everything they can do."""
+"""Policies over the API: the same permissions and functions as in the administration."""
 
 import uuid
 from typing import Any
@@ -21,18 +21,18 @@ WINDOW = {"strategy": "simple", "window_size": 20, "token_budget": 8_000, "reser
 
 @pytest.fixture
 def ines(program: MakeProgram, demo_model: object) -> Program:
-    """The program of a policy administrator."""
+    """The client of a policy administrator."""
     return program(person("ines", POLICY_ADMIN))
 
 
 @pytest.fixture
 def audrey(program: MakeProgram, demo_model: object) -> Program:
-    """The program of an auditor, who sees policies and changes none."""
+    """The client of an auditor, who reads policies but cannot change them."""
     return program(person("audrey", AUDITOR))
 
 
 def made(ines: Program, **fields: Any) -> dict[str, Any]:
-    """The answer to a new policy *Support*."""
+    """Send a new policy *Support*."""
     answer = ines.post(
         "policies", {"slug": "support", "name": "Support", "values": WINDOW, **fields}
     )
@@ -42,18 +42,18 @@ def made(ines: Program, **fields: Any) -> dict[str, Any]:
 
 
 def next_version(ines: Program, based_on: int, **fields: Any) -> Any:
-    """The answer to a version of *Support* with another window."""
+    """Send a version of *Support* with another window."""
     body = {"values": {**WINDOW, "window_size": 12}, "based_on": based_on, **fields}
     return ines.post("policies/support/versions", body)
 
 
 def error_of(answer: Any) -> tuple[int, str]:
-    """The status and the code of a refusal."""
+    """Return the status and the code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
 def events() -> list[str]:
-    """The types of the ledger's rows about policies, as they were written."""
+    """Return the types of the ledger events about policies, in order."""
     rows = AuditEvent.objects.filter(type__startswith="policy.").order_by("pk")
     return list(rows.values_list("type", flat=True))
 
@@ -163,6 +163,9 @@ def test_all_that_cannot_work_is_told_at_once_and_nothing_is_written(ines: Progr
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "a name that is taken": ({}, 409, "policy_exists"),
+    "a slug that is taken": ({"slug": "SUPPORT", "name": "Help"}, 409, "policy_exists"),
+    "a name in another case": ({"slug": "b", "name": "SUPPORT"}, 409, "policy_name_taken"),
+    "an address in another case": ({"slug": "LINT"}, 422, "reserved_name"),
     "the name of an address": ({"slug": "lint"}, 422, "reserved_name"),
     "a slug with a slash": ({"slug": "a/b"}, 400, "invalid_value"),
     "a slug that is too long": ({"slug": "a" * 61}, 400, "invalid_value"),
@@ -176,6 +179,27 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "too many locks": ({"slug": "b", "locks": ["layout"] * 101}, 400, "invalid_value"),
     "an id": ({"slug": "b", "id": 1}, 400, "unknown_field"),
 }
+
+
+def test_a_policy_is_not_renamed_to_another_ones_name(ines: Program) -> None:
+    made(ines)
+    made(ines, slug="help", name="Help")
+    taken = ines.call("PATCH", "policies/help", {"name": "sUPPORT"})
+    assert error_of(taken) == (409, "policy_name_taken")
+    own = ines.call("PATCH", "policies/help", {"name": "HELP"})
+    assert (own.status_code, own.json()["name"]) == (200, "HELP")
+
+
+def test_policies_of_one_name_from_older_versions_stay_editable(ines: Program) -> None:
+    for slug in ("support", "help"):
+        made(ines, slug=slug, name=slug)
+    # Stored in the format of an older version.
+    ContextPolicy.objects.filter(slug="help").update(slug="SUPPORT", name="SUPPORT")
+    for slug in ("support", "SUPPORT"):
+        answer = ines.call("PATCH", f"policies/{slug}", {"description": "Both stay."})
+        assert answer.status_code == 200
+        answer = ines.post(f"policies/{slug}/versions", {"values": WINDOW, "based_on": 1})
+        assert answer.status_code == 201
 
 
 def test_a_bad_policy_is_refused(ines: Program) -> None:
@@ -235,7 +259,7 @@ def test_a_policy_is_assigned_everywhere_and_taken_back(
         409,
         "policy_in_use",
     )
-    # The second policy of a place takes it from the first.
+    # The second policy at a level replaces the first one.
     ines.post("policies/assignments", {"policy": "other", "level": "instance"})
     rows = ines.get("policies/assignments").json()["data"]
     assert (rows[0]["policy"], rows[0]["level"]) == ("other", "instance")
@@ -260,7 +284,7 @@ def test_a_policy_is_assigned_everywhere_and_taken_back(
 
 
 def test_a_policy_is_exported_and_imported(ines: Program) -> None:
-    # As long as a text may be: written with escapes it would be too long to be read.
+    # The maximum length. With escaped characters the body would exceed the size limit.
     wide = {**WINDOW, "window_size": 40, "token_budget": 90_000, "system_text": "漢" * 19_000}
     made(ines, values=wide, locks=["strategy"])
     form = ines.get("policies/support/export").json()
@@ -319,7 +343,7 @@ def test_who_may_only_look_changes_nothing_and_others_see_nothing(
         patched = narrow.call("PATCH", one, {})
         assert (patched.status_code == 200) == (scope == "policy:write")
     rates.REQUESTS.clear()
-    # Rights alone, without a role, open no page of the administration either.
+    # Permissions without a role do not open the administration either.
     User.objects.filter(pk=left.pk).update(is_staff=False)
     assert ines.get("policies").status_code == 404
     assert events() == before

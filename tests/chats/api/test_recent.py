@@ -1,4 +1,4 @@
-"""The newest messages of a person over REST: theirs alone, in order, as many as the policy says."""
+"""A user's newest messages over REST: own messages only, in order, limited by the policy."""
 
 import uuid
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Say = Callable[..., None]
 
 @pytest.fixture
 def say(now: datetime) -> Say:
-    """Stores messages in a chat, one a minute from a minute on; users' and replies in turn."""
+    """Store messages in a chat, one per minute, alternating between user and reply."""
 
     def store(chat: Chat, *texts: str, minute: int, **marks: Any) -> None:
         branch = chat.active_branch
@@ -48,13 +48,13 @@ def say(now: datetime) -> Say:
 
 @pytest.fixture
 def chats(of_alice: Program) -> list[Chat]:
-    """Three empty chats of Alice's."""
+    """Three empty chats of Alice."""
     ids = [of_alice.post("chats", {}).json()["id"] for _ in range(3)]
     return [Chat.objects.select_related("active_branch").get(pk=pk) for pk in ids]
 
 
 def texts(answer: Any) -> list[str]:
-    """The words of an answer's messages, in order."""
+    """Return the texts of a response's messages, in order."""
     assert answer.status_code == 200, answer.content
     return [row["text"] for row in answer.json()["data"]]
 

@@ -1,4 +1,4 @@
-"""What auditors and integrators read: compactions, effective policies, audit events."""
+"""Records for auditors and integrators: compactions, effective policies, audit events."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,14 +22,14 @@ SECRET_PROMPT = "You are a discreet assistant of Example & Co."
 
 @pytest.fixture
 def auditor(db: None) -> User:
-    """May read the ledger."""
+    """A user who can read the ledger."""
     person = User.objects.create_user("auditor")
     person.user_permissions.add(Permission.objects.get(codename="view_auditevent"))
     return person
 
 
 def lay(values: dict[str, Any], now: datetime, *, locks: tuple[str, ...] = ()) -> None:
-    """A policy for everybody, past every check."""
+    """Store an instance-wide policy without validation."""
     policy = ContextPolicy.objects.create(slug="support", name="Support")
     policy.current = PolicyVersion.objects.create(
         policy=policy, number=7, values=values, locks=list(locks), created_at=now
@@ -164,8 +164,8 @@ def test_a_search_line_is_refused_with_a_sentence_and_tells_no_names(
     refused = program(auditor).get("audit/events", q="colour:red")
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "search_not_understood"
-    assert "can be searched by event:" in refused.json()["error"]["message"]
-    # A name that exists gets Charlie the same answer as one that does not.
+    assert "Use one of event:" in refused.json()["error"]["message"]
+    # Charlie gets the same response for existing and unknown names.
     known, unknown = (of_charlie.get("audit/events", q=f"actor:{n}") for n in ("alice", "zoe"))
     assert known.status_code == unknown.status_code == 400
     assert known.json()["error"]["message"] == unknown.json()["error"]["message"]

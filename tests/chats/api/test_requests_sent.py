@@ -1,4 +1,4 @@
-"""What a model was sent in a past call: over REST for the owner, and for auditors with a reason."""
+"""Requests of past calls over REST, for the owner, and for auditors with a reason."""
 
 import json
 from datetime import timedelta
@@ -48,25 +48,25 @@ def asked_summary(
 
 
 def said(chat: Chat, work: Work, text: str) -> Receipt:
-    """The receipt of the call that replied to a message."""
+    """Return the receipt of the call that replied to a message."""
     turn = start(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
     work(turn, [TextDelta("An answer."), Finished("stop")])
     return Receipt.objects.select_related("turn__branch").get(turn=turn)
 
 
 def address(receipt: Receipt) -> str:
-    """The request of a call, for its owner."""
+    """Return the owner's path of a call's request."""
     chat_id = receipt.turn.branch.chat_id
     return f"chats/{chat_id}/turns/{receipt.turn_id}/receipts/{receipt.pk}/request"
 
 
 def code(answer: Any) -> tuple[int, str]:
-    """The status and the code of a refusal."""
+    """Return the status and the code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
 def rows(kind: str, chat: Chat) -> list[dict[str, Any]]:
-    """What the ledger says of reads of a chat."""
+    """Return the ledger events about reads of a chat."""
     return list(
         AuditEvent.objects.filter(chat_id=chat.pk, type=kind)
         .order_by("seq")
@@ -106,7 +106,7 @@ def test_what_cannot_be_given_whole_is_no_file_and_says_why(
     Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "the order is 4712"}])
     body = of_alice.get(address(receipt)).json()
     assert (body["fault"], body["messages"]) == ("differs", [])
-    assert "behind the product" in body["reason"]
+    assert "outside the product" in body["reason"]
     assert code(of_alice.get(f"{address(receipt)}/file")) == (409, "request_not_whole")
 
 
@@ -156,7 +156,7 @@ def test_an_auditor_reads_only_what_a_reason_opened_and_the_ledger_has_it_first(
     sent = json.loads(auditor.get(f"{request}/file", form="json").content)
     assert sent["messages"][-1]["content"] == "my secret canary"
     assert rows("content.downloaded", chat) == [{"receipt": str(receipt.pk), "form": "json"}]
-    # Where the ledger cannot have it, nobody reads it.
+    # If the ledger event cannot be written, the content is not shown.
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "EVENT_TYPES", ledger.EVENT_TYPES - {"content.read"})
         with pytest.raises(ledger.UnknownEventType):
@@ -236,7 +236,7 @@ def test_the_request_of_a_summary_is_a_file_by_the_same_rule(
     downloaded = {"compaction": str(asked_summary.pk), "form": "json"}
     assert rows("content.downloaded", chat) == [downloaded]
 
-    # What was written by rule was asked of nobody: that is no file.
+    # A summary by extraction has no model request, so there is no file.
     Compaction.objects.filter(pk=asked_summary.pk).update(calls=[], salt="")
     assert code(of_alice.get(own)) == (409, "request_not_whole")
     assert code(auditor.get(theirs)) == (409, "request_not_whole")
@@ -297,12 +297,12 @@ def test_the_page_ends_a_reading_too(chat: Chat, work: Work) -> None:
     shown = browser.post(words, {"reason": REASON}, follow=True).content.decode()
     assert "my secret canary" in shown
     ended = browser.post(words, {"end": "1"}, follow=True).content.decode()
-    assert "To read it, say why" in ended
+    assert "Enter a reason to read it" in ended
     assert "canary" not in ended
 
 
 def all_of(answer: Any) -> bytes:
-    """The bytes of a stream that ends."""
+    """Return the bytes of a finite stream."""
 
     async def read() -> bytes:
         return b"".join([part async for part in answer.streaming_content])
@@ -323,13 +323,13 @@ def test_the_ledger_is_exported_as_the_page_does_it(program: MakeProgram, chat: 
     assert [row.type for row in found] == kinds
     assert found[1].data["rows"] == foot["rows"]
     table = all_of(auditor.post("audit/export", {"form": "csv"}))
-    assert table.startswith(b'"scope","seq"')
+    assert table.startswith(b'\xef\xbb\xbf"scope","seq"')
     assert code(auditor.post("audit/export", {"q": "colour:red"}))[0] == 400
 
 
 @pytest.fixture
 def editor(alice: User, program: MakeProgram) -> Program:
-    """Alice's program, who may change policies."""
+    """Alice's client, with permission to change policies."""
     seed_roles()
     User.objects.filter(pk=alice.pk).update(is_staff=True)
     alice.groups.set(alice.groups.model.objects.filter(name=POLICY_ADMIN))

@@ -1,4 +1,4 @@
-"""Teams, the team of a chat, and its rounds, as a program meets them."""
+"""Teams, the team of a chat, and its rounds over the API."""
 
 import uuid
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def game(of_alice: Program, crew: dict[str, Any], chat: Chat, alice: User, work:
 
 
 def of_admin(user: User, program: MakeProgram) -> Program:
-    """The program of a person who may change policies."""
+    """The client of a user with permission to change policies."""
     user.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     return program(user)
 
@@ -121,7 +121,7 @@ def test_what_a_person_should_know_of_a_team_is_told(
 
 
 def with_agent(**values: object) -> dict[str, Any]:
-    """The body of a team whose second agent has these values."""
+    """Return the body of a team whose second agent has these values."""
     return {"name": "Crew", "agents": [PLANNER, {"name": "Critic", **values}]}
 
 

@@ -1,7 +1,11 @@
-"""`docs/openapi.yaml` is the schema: a change of the interface stands in its own diff."""
+"""`docs/openapi.yaml` equals the generated schema, so API changes appear in diffs."""
 
+import re
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from drf_spectacular.renderers import OpenApiYamlRenderer
 
 from chats.api.schema import Generator
@@ -13,6 +17,67 @@ def test_the_file_is_what_the_endpoints_say() -> None:
     renderer: Any = OpenApiYamlRenderer()
     written = renderer.render(schema, renderer_context={})
     kept = (ROOT / "docs" / "openapi.yaml").read_bytes()
-    # Not shown line by line: there are many, and `make schema` followed by `git diff` has them.
+    # No line-by-line output, because it is long. Use `make schema` and `git diff`.
     is_same = kept == written
     assert is_same, "docs/openapi.yaml is behind the endpoints: make schema"
+
+
+# Verbs with which a summary may start.
+VERBS = re.compile(
+    "Add|Approve|Assign|Branch|Cancel|Check|Choose|Clear|Compact|Compare|Continue|Copy|Correct|"
+    "Count|Create|Delete|Download|Edit|End|Erase|Exclude|Explain|Export|Follow|Get|Grant|Import|"
+    "Include|Keep|List|Open|Pin|Place|Preview|Publish|Read|Redeliver|Redo|Refuse|Regenerate|"
+    "Reject|Release|Remove|Replace|Restore|Resume|Retry|Review|Revise|Revoke|Search|Send|Set|"
+    "Start|Stop|Try|Undo|Unpin|Update"
+)
+JARGON = re.compile(r"_|\b(one's|in force|radii|wish|fold)\b|\d{3}")
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """The generated schema."""
+    found: dict[str, Any] = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    return found
+
+
+def parts_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a schema."""
+    if isinstance(part, dict):
+        yield part
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            yield from parts_of(inner)
+
+
+def test_every_operation_has_a_plain_summary_of_its_own(schema: dict[str, Any]) -> None:
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+    said = {each["operationId"]: each.get("summary", "") for each in operations}
+    wrong = {
+        name: summary
+        for name, summary in said.items()
+        if not VERBS.fullmatch(summary.partition(" ")[0])
+        or not 2 <= len(summary.split()) <= 8
+        or summary.endswith(".")
+        or JARGON.search(summary)
+    }
+    assert not wrong
+    assert [each for each, count in Counter(said.values()).items() if count > 1] == []
+
+
+def test_the_schema_keeps_what_linters_ask_for(schema: dict[str, Any]) -> None:
+    assert schema["servers"]
+    for part in parts_of(schema):
+        # Redocly: nullable-type-sibling.
+        assert part.get("nullable") is not True or "type" in part, part
+        # Spectral: oas3-valid-schema-example and oas3-schema.
+        default = part.get("default")
+        if isinstance(default, str):
+            assert len(default) >= part.get("minLength", 0), part
+            assert "enum" not in part or default in part["enum"], part
+
+
+def test_no_description_names_a_python_exception(schema: dict[str, Any]) -> None:
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+    described = {each["operationId"]: each.get("description", "") for each in operations}
+    assert [name for name, text in described.items() if re.search(r"\bRaises\b", text)] == []
+    assert [name for name, text in described.items() if not text] == []

@@ -1,4 +1,4 @@
-"""The search in one's own chats over REST: the same as on the page, for nobody else."""
+"""Search in a user's chats over REST: the same results as on the page."""
 
 from datetime import datetime
 

@@ -1,17 +1,19 @@
-"""Where an instance asks for two persons, a second auditor grants what one asked to read."""
+"""Four-eyes reading: a second auditor grants the request of the first one."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from chats.actions import erasure
 from chats.models import Chat, Receipt
+from chats.people.accounts import save_account
 from chats.record import reading
-from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN, change_roles
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_requests_sent import REASON, code, rows, said
 from tests.chats.compaction.conftest import Work
@@ -22,30 +24,30 @@ CANARY = "my secret canary"
 
 @pytest.fixture(autouse=True)
 def two_persons(settings: Any) -> None:
-    """The instance asks for two."""
+    """Require two auditors."""
     settings.TWO_PERSONS = True
 
 
 @pytest.fixture
 def receipt(chat: Chat, work: Work) -> Receipt:
-    """A call whose prompt somebody wants to read."""
+    """A call whose prompt is requested."""
     return said(chat, work, CANARY)
 
 
 @pytest.fixture
 def priya(db: None, program: MakeProgram) -> Program:
-    """Asks."""
+    """The auditor who requests access."""
     return program(person("priya", AUDITOR))
 
 
 @pytest.fixture
 def otto(db: None, program: MakeProgram) -> Program:
-    """Is another auditor."""
+    """The auditor who grants access."""
     return program(person("otto", AUDITOR))
 
 
 def ask(client: Program, chat: Chat) -> dict[str, Any]:
-    """Ask to read a chat; the answer."""
+    """Request to read a chat and return the response."""
     answer = client.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert answer.status_code == 202
     found: dict[str, Any] = answer.json()
@@ -66,7 +68,7 @@ def test_who_asks_reads_once_another_one_granted_it_and_the_ledger_has_both(
     assert code(priya.post(grant)) == (409, "second_auditor_needed")
     assert otto.get("audit/readings/asked").json()["data"] == [asked]
 
-    # The half hour begins with the consent.
+    # The half hour starts with the grant.
     with time_machine.travel(timezone.now() + timedelta(hours=5)):
         assert otto.post(grant).json() == asked
         assert CANARY in priya.get(request).content.decode()
@@ -90,7 +92,7 @@ def test_what_was_granted_can_be_ended_and_asked_for_anew(
     otto.post(f"audit/readings/asked/{ask(priya, chat)['id']}/grant")
     assert priya.call("DELETE", f"audit/readings/{chat.pk}").status_code == 204
     assert code(priya.get(request)) == (403, "reading_not_open")
-    # Only the last of what somebody asked for in a chat waits.
+    # Only the newest request of an auditor for a chat is pending.
     first, second = ask(priya, chat), ask(priya, chat)
     assert otto.post(f"audit/readings/asked/{first['id']}/grant").status_code == 404
     assert otto.post(f"audit/readings/asked/{second['id']}/grant").status_code == 200
@@ -118,6 +120,42 @@ def test_what_is_refused_forgotten_or_of_an_erased_chat_opens_nothing(
     assert otto.post(f"audit/readings/asked/{late['id']}/grant").status_code == 404
 
 
+def test_a_reading_ends_with_the_role_and_does_not_return_with_it(
+    priya: Program, otto: Program, chat: Chat, receipt: Receipt
+) -> None:
+    asked = ask(priya, chat)
+    otto.post(f"audit/readings/asked/{asked['id']}/grant")
+    user, auditors = User.objects.get(username="priya"), Group.objects.get(name=AUDITOR)
+    path = f"audit/receipts/{receipt.pk}/request"
+    assert priya.get(path).status_code == 200
+    friends = Group.objects.create(name="friends")
+
+    def give(*groups: Group) -> None:
+        change_roles(person=user, groups=groups, actor="system", now=timezone.now())
+
+    give(auditors, friends)
+    give(auditors)
+    assert priya.get(path).status_code == 200
+    give()
+    give(auditors)
+    assert code(priya.get(path)) == (403, "reading_not_open")
+
+
+def test_a_reading_ends_when_its_account_is_deactivated(
+    chat: Chat, bob: User, settings: Any
+) -> None:
+    settings.TWO_PERSONS = False
+    now = timezone.now()
+    open_reading = partial(reading.open_until, chat_id=chat.pk, actor=f"user:{bob.pk}", now=now)
+    reading.open_chat(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=REASON, now=now)
+    assert open_reading() is not None
+    person("olga", OWNER)
+    for active in (False, True):
+        bob.is_active = active
+        save_account(person=bob, changed={"is_active"}, actor="system", now=now)
+    assert open_reading() is None
+
+
 def test_nobody_but_auditors_hears_or_answers(
     priya: Program, of_charlie: Program, program: MakeProgram, chat: Chat, receipt: Receipt
 ) -> None:
@@ -136,22 +174,22 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
         f"/admin/chats/receipt/words/?receipt={receipt.pk}",
         "/admin/chats/receipt/words/",
     )
-    assert "another auditor grants it first" in asking.get(words).content.decode()
+    assert "A second auditor has to approve" in asking.get(words).content.decode()
     waits = asking.post(words, {"reason": REASON}, follow=True).content.decode()
-    assert "another auditor, who finds it on" in waits
+    assert "Another auditor can grant it until" in waits
     assert CANARY not in waits
-    assert "1 request waits" not in asking.get("/admin/chats/receipt/").content.decode()
-    assert "1 request waits" in other.get("/admin/chats/receipt/").content.decode()
-    assert "another auditor answers" in asking.get(answers).content.decode()
+    assert "1 request is open" not in asking.get("/admin/chats/receipt/").content.decode()
+    assert "1 request is open" in other.get("/admin/chats/receipt/").content.decode()
+    assert "another auditor decides" in asking.get(answers).content.decode()
     assert REASON in other.get(answers).content.decode()
     (asked,) = reading.asked(now=timezone.now())
     alone = asking.post(answers, {"grant": asked.id}, follow=True).content.decode()
-    assert "two persons" in alone
+    assert "second auditor" in alone
     for wrong in ("", "x", "9" * 400, chat.pk):
         said = other.post(answers, {"grant": wrong}, follow=True).content.decode()
-        assert "it was answered" in said
+        assert "already answered" in said
     granted = other.post(answers, {"grant": asked.id}, follow=True).content.decode()
-    assert "may read the chat for half an hour" in granted
+    assert "may read the chat for 30 minutes" in granted
     assert CANARY in asking.get(words).content.decode()
     assert CANARY not in other.get(words).content.decode()
 

@@ -1,4 +1,4 @@
-"""The state of a chat for programs."""
+"""The state of a chat over the API."""
 
 from datetime import datetime
 

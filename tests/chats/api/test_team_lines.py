@@ -1,4 +1,4 @@
-"""The messages of a team as a stream: all of them in order, read in parts, one JSON a line."""
+"""The messages of a team as JSON lines: complete, in order, read in batches."""
 
 import json
 import warnings
@@ -27,10 +27,10 @@ COUNT = 5_000
 
 @pytest.fixture(autouse=True)
 def streams(monkeypatch: pytest.MonkeyPatch) -> connection.Streams:
-    """The open streams of this test alone."""
+    """Separate stream counters for this test."""
     streams = connection.Streams()
     monkeypatch.setattr(connection, "STREAMS", streams)
-    # PostgreSQL's connection is given back after each part; here it holds the test's transaction.
+    # With PostgreSQL, each batch returns its connection. Here it holds the test's transaction.
     monkeypatch.setattr(databases, "close_old_connections", list)
     return streams
 
@@ -59,7 +59,7 @@ def long_chat(chat: Chat) -> Chat:
 
 
 def read(answer: Any) -> list[dict[str, Any]]:
-    """The objects of a stream, read to its end."""
+    """Return the objects of a stream, read to its end."""
     assert answer.status_code == 200
     assert answer["Content-Type"] == "application/x-ndjson"
     assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
@@ -73,7 +73,7 @@ def read(answer: Any) -> list[dict[str, Any]]:
 
 
 def path(chat: Chat) -> str:
-    """The address of the list."""
+    """Return the path of the list."""
     return f"chats/{chat.pk}/team/messages"
 
 
@@ -100,14 +100,14 @@ def test_five_thousand_messages_come_in_order_and_in_parts(
     assert rows[1]["content"] == "Line\n2\u2028"
     assert rows[1]["speaker"] == PLANNER
     assert max(parts) == lookup.PART
-    # The last full part does not know that it is the last.
+    # The last batch is full, so one more query finds the end.
     assert len(parts) == COUNT // lookup.PART + 1
-    # One statement for a part, and two for the right to read it.
+    # One query per batch, and two for the read permission.
     assert len(heard) <= 3 * len(parts)
     messages = [q["sql"] for q in heard if "chats_message" in q["sql"]]
     assert len(messages) == len(parts)
     assert all(f"LIMIT {lookup.PART}" in statement for statement in messages)
-    # What a page has, a line has.
+    # A line has the same fields as an item of a page.
     (first,) = of_alice.get(path(long_chat), limit=1).json()["data"]
     assert rows[0] == first
 

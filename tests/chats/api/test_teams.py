@@ -1,4 +1,4 @@
-"""A chat as a team's, as an integrator's program meets it."""
+"""The team of a chat over the API."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
 
 def said(content: object, speaker: object = ANN, *to: str, **more: object) -> dict[str, Any]:
-    """The body of a request that adds a message."""
+    """Return the body of a request that adds a message."""
     message = {"content": content, "speaker": speaker, **more}
     if to:
         message["routing"] = {"resolvedAddressees": list(to)}
@@ -37,42 +37,42 @@ def said(content: object, speaker: object = ANN, *to: str, **more: object) -> di
 
 @pytest.fixture
 def team(of_alice: Program, chat: Chat) -> "Team":
-    """Alice's chat, as her program sees it."""
+    """Alice's chat, accessed by her client."""
     return Team(of_alice, chat)
 
 
 class Team:
-    """The team's addresses of one chat."""
+    """The team endpoints of one chat."""
 
     def __init__(self, program: Program, chat: Chat) -> None:
         self.program = program
         self.path = f"chats/{chat.pk}/team"
 
     def add(self, content: object, speaker: object = ANN, *to: str, **more: object) -> Any:
-        """What comes of adding a message."""
+        """Send a message."""
         return self.program.post(f"{self.path}/messages", said(content, speaker, *to, **more))
 
     def listed(self) -> list[dict[str, Any]]:
-        """All messages."""
+        """Return all messages."""
         rows: list[dict[str, Any]] = self.program.get(f"{self.path}/messages").json()["data"]
         return rows
 
     def view(self) -> dict[str, Any]:
-        """The task and the newest message."""
+        """Return the task and the newest message."""
         found: dict[str, Any] = self.program.get(self.path).json()
         return found
 
     def context(self, agent: str = "planner", **options: object) -> Any:
-        """What comes of asking for an agent's context."""
+        """Request an agent's context."""
         return self.program.post(f"{self.path}/context", {"agentId": agent, **options})
 
     def snapshot(self) -> dict[str, Any]:
-        """The exported state."""
+        """Return the exported state."""
         found: dict[str, Any] = self.program.get(f"{self.path}/snapshot").json()
         return found
 
     def read(self, snapshot: object) -> Any:
-        """What comes of importing a state."""
+        """Import a state."""
         return self.program.post(f"{self.path}/snapshot", {"snapshot": snapshot})
 
 
@@ -86,7 +86,7 @@ def test_messages_carry_speaker_and_addressees_and_count_from_one(team: Team) ->
     assert [row["id"] for row in rows] == ["msg-1", "msg-2"]
     assert rows[0]["speaker"] == ANN
     assert rows[0]["routing"] == {"resolvedAddressees": ["Planner"]}
-    # What was said is stored as it was said.
+    # The text is stored unchanged.
     assert rows[1]["content"] == "A plan [NEXT:Critic]"
     assert team.view()["latestMessage"] == rows[1]
     assert team.view()["messageCount"] == 2
@@ -260,7 +260,7 @@ def test_what_was_excluded_erased_or_cut_is_shown_to_nobody(
     Message.objects.filter(pk=rows[2]).update(finish=Message.Finish.INCOMPLETE)
     shown = team.context().json()
     assert (shown["contextMessages"], shown["currentMessage"]) == ([], "Number 4")
-    # An erased message keeps its place, without words and without a speaker.
+    # An erased message keeps its position, without text and speaker.
     assert [row["content"] for row in team.listed()] == ["Number 1", "", "Number 3", "Number 4"]
 
 

@@ -1,4 +1,4 @@
-"""Turns over the API: seen, stopped, tried again, continued."""
+"""Turns over the API: read, stop, retry, continue."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -14,17 +14,17 @@ from tests.chats.api.programs import Program
 
 
 def path(turn: Turn, action: str = "") -> str:
-    """The address of the turn or of something done to it."""
+    """Return the path of the turn or of an action on it."""
     return f"chats/{turn.branch.chat_id}/turns/{turn.pk}" + (f"/{action}" if action else "")
 
 
 def code(answer: Any) -> tuple[int, str]:
-    """Status and error code."""
+    """Return status and error code."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
 def end(turn: Turn, now: datetime, *, status: str, finish: str = "stop", text: str = "Hi") -> None:
-    """What the end of a turn writes."""
+    """Write the end of a turn."""
     reply = Message.objects.create(
         branch_id=turn.branch_id,
         accepted=50,

@@ -1,4 +1,4 @@
-"""What one's own calls took, by day, model and key."""
+"""A user's usage by day, model and key."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,13 +18,13 @@ Called = Callable[..., None]
 
 @pytest.fixture
 def policy(db: None) -> EffectivePolicy:
-    """That of all calls."""
+    """The effective policy of all calls."""
     return EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
 
 
 @pytest.fixture
 def called(turn: Turn, policy: EffectivePolicy) -> Called:
-    """Stores one call of Alice's turn."""
+    """Store one call of Alice's turn."""
 
     def store(at: datetime, *, model: str = "m", usage: Any = None, outcome: str = "ok") -> None:
         Receipt.objects.create(
@@ -48,9 +48,9 @@ def called(turn: Turn, policy: EffectivePolicy) -> Called:
 
 @pytest.fixture
 def folded(turn: Turn, policy: EffectivePolicy) -> Called:
-    """Stores one summary of Alice's chat that a model wrote."""
+    """Store one summary of Alice's chat that a model wrote."""
 
-    def store(at: datetime, *, model: str = "m", cost: str | None = None) -> None:
+    def store(at: datetime, *, model: str = "m", cost: str | None = None, **fields: Any) -> None:
         Compaction.objects.create(
             branch=turn.branch,
             kind="summary",
@@ -60,17 +60,17 @@ def folded(turn: Turn, policy: EffectivePolicy) -> Called:
             text="x",
             trigger="test",
             effective_policy=policy,
-            model_name=model,
-            usage={"input": 1000, "output": 100},
             cost=Decimal(cost) if cost else None,
             created_at=at,
+            model_name=model,
+            **{"usage": {"input": 1000, "output": 100}, **fields},
         )
 
     return store
 
 
 def asked(program: Program, now: datetime, **query: str) -> list[dict[str, Any]]:
-    """What the API tells of the month before now, without what is nothing."""
+    """Return the usage of the previous month, without empty values."""
     until = query.pop("until", now.isoformat())
     answer = program.get("usage", until=until, **query)
     assert answer.status_code == 200, answer.content
@@ -154,3 +154,25 @@ def test_each_key_has_its_own(of_alice: Program, called: Called, turn: Turn, now
 def test_what_cannot_be_asked_is_refused(of_alice: Program, query: dict[str, str]) -> None:
     status, name = code(of_alice.get("usage", **query))
     assert (status, name) in {(400, "invalid_value"), (400, "unknown_field")}
+
+
+def test_calls_without_reported_usage_are_counted_as_such(
+    of_alice: Program, called: Called, folded: Called, now: datetime
+) -> None:
+    at = now - timedelta(hours=1)
+    called(at, usage={"input": 30, "output": 4})
+    called(at)
+    called(at, outcome="stopped", usage={"input": 0, "output": 0})
+    # A failed call reports no usage, an open one not yet.
+    called(at, outcome="failed")
+    called(at, outcome="open")
+    folded(at, cost="0.5")
+    folded(at, usage={}, calls=[{"from": 1}], summary_tokens=9)
+    # The built-in extractor calls no model, and the other attempt produced no output.
+    folded(at, usage={}, summary_tokens=9)
+    folded(at, usage={}, calls=[{"from": 1}])
+
+    (row,) = asked(of_alice, now, by="model")
+    assert (row["calls"], row["unreported"], row["input_tokens"]) == (5, 2, 30)
+    assert (row["summaries"], row["summaries_unreported"]) == (2, 1)
+    assert "summary_cost" not in row

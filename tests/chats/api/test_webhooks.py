@@ -1,4 +1,4 @@
-"""Webhooks over REST: made, told of a program's own messages, tried out, sent again."""
+"""Webhooks over REST: create, events of the client's own messages, test delivery, redelivery."""
 
 import json
 from typing import Any
@@ -20,12 +20,12 @@ NEW = {"url": "https://example.org/told?key=1", "events": ["message.added", "tas
 
 
 def code(answer: Any) -> str:
-    """Why it was refused."""
+    """Return the code of a refusal."""
     return test_turns.code(answer)[1]
 
 
 def deliver() -> int:
-    """What the task of the worker does."""
+    """Run the delivery task."""
     return delivering.deliver(lane="fast", clock=timezone.now)
 
 
@@ -51,7 +51,7 @@ def test_a_webhook_is_made_read_changed_and_deleted(of_alice: Program) -> None:
         "webhook.changed",
         "webhook.deleted",
     ]
-    # Of an address that may hold a secret only the host is recorded.
+    # Only the host is recorded, because the URL may contain a secret.
     assert {event.data["host"] for event in kinds} == {"example.org"}
 
 

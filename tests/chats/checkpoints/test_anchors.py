@@ -1,4 +1,4 @@
-"""Anchors outside of the database: a list that is appended to, a webhook, a timestamp."""
+"""Anchors outside the database: an append-only list, a webhook and a timestamp."""
 
 import json
 import shutil
@@ -37,14 +37,14 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def listed(settings: Settings, tmp_path: Path) -> Path:
-    """The operator's list."""
+    """Configure an append-only list and return its path."""
     path = tmp_path / "checkpoints.jsonl"
     settings.LEDGER_CHECKPOINT_LIST = str(path)
     return path
 
 
 def notes_in(path: Path) -> list[str]:
-    """The notes of a list."""
+    """Return the notes in a list."""
     return [json.loads(line)["note"] for line in path.read_text().splitlines() if line[:1] == "{"]
 
 
@@ -65,7 +65,7 @@ def test_what_could_not_be_written_comes_with_the_next_one(
     path = tmp_path / "away" / "checkpoints.jsonl"
     settings.LEDGER_CHECKPOINT_LIST = str(path)
     first = sign().note
-    assert any("list of checkpoints is behind" in said for said in upkeep.warnings(now=now))
+    assert any("list of checkpoints is incomplete" in said for said in upkeep.warnings(now=now))
     path.parent.mkdir()
     second = sign(now=now + HOUR).note
     assert notes_in(path) == [first, second]
@@ -118,7 +118,7 @@ extendedKeyUsage = critical,timeStamping
 
 
 class Authority(HTTPServer):
-    """A time-stamping authority of one key; `answer` stands in for what it says."""
+    """A time-stamping authority with one key. `answer` replaces its response."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), Door)
@@ -127,7 +127,7 @@ class Authority(HTTPServer):
         self.answer: tuple[int, bytes] | None = None
 
     def reply(self, query: bytes) -> tuple[int, bytes]:
-        """What it says to a request."""
+        """Return the response to a request."""
         self.asked += 1
         if self.answer is not None:
             return self.answer
@@ -139,10 +139,10 @@ class Authority(HTTPServer):
 
 
 class Door(BaseHTTPRequestHandler):
-    """The authority's way in."""
+    """The HTTP handler of the authority."""
 
     def do_POST(self) -> None:
-        """Answer a request."""
+        """Respond to a request."""
         assert isinstance(self.server, Authority)
         assert self.headers["Content-Type"] == "application/timestamp-query"
         status, body = self.server.reply(self.rfile.read(int(self.headers["Content-Length"])))
@@ -152,12 +152,12 @@ class Door(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def authority(tmp_path: Path, settings: Settings) -> Iterator[Authority]:
-    """An authority of the own network, which the operator named."""
+    """A time-stamping authority on the private network, set by the operator."""
     needed("openssl")
     (tmp_path / "tsa.cnf").write_text(CONFIGURATION)
     (tmp_path / "serial").write_text("01")
@@ -188,7 +188,7 @@ def test_an_authority_stamps_the_newest_checkpoint_and_openssl_verifies_it(
     assert authority.asked == 1
 
     auditor = signed_in(person("priya", AUDITOR))
-    assert "The last timestamp came" in opened(auditor, PAGE).words
+    assert "The last timestamp was received" in opened(auditor, PAGE).words
     for name in ("stamped.txt", "stamped.tsr"):
         (tmp_path / name).write_bytes(download(auditor, OFFLINE, {"file": name, "scope": ""}))
     assert (tmp_path / "stamped.txt").read_text() == made.note
@@ -221,7 +221,7 @@ def test_signing_waits_for_no_authority_and_a_failure_is_tried_again(
     later = now + 7 * HOUR
     sign(now=later)
     stamping.stamp(clock=lambda: later)
-    assert any("No timestamp of a checkpoint" in said for said in upkeep.warnings(now=later))
+    assert any("has returned no timestamp" in said for said in upkeep.warnings(now=later))
     authority.answer = None
     stamping.stamp(clock=lambda: later + HOUR)
     assert LedgerTimestamp.objects.exclude(response="").count() == 1

@@ -1,4 +1,4 @@
-"""Checkpoints: signed by themselves, verified by others, refused over a restored backup."""
+"""Checkpoints: signing, verification by outsiders, and refusal after a restored backup."""
 
 import importlib
 import re
@@ -56,7 +56,7 @@ Capture = Callable[..., Any]
 
 @pytest.fixture
 def said(now: datetime) -> None:
-    """Seven chats with rows of their own."""
+    """Seven chats with ledger rows."""
     for number, chat in enumerate(CHATS):
         for _ in range(number + 1):
             ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
@@ -64,7 +64,7 @@ def said(now: datetime) -> None:
 
 @pytest.fixture
 def sign(now: datetime, django_capture_on_commit_callbacks: Capture) -> Callable[..., Any]:
-    """Signs as the product does, with what follows its commit."""
+    """Sign as the product does, including the steps after the commit."""
 
     def signed(**given: Any) -> LedgerCheckpoint:
         with django_capture_on_commit_callbacks(execute=True):
@@ -75,12 +75,12 @@ def sign(now: datetime, django_capture_on_commit_callbacks: Capture) -> Callable
 
 
 def faults() -> dict[str, str]:
-    """What verification says, by chain or log."""
+    """Return the findings of the verification, by chain or log."""
     return {found.scope: found.reason for found in ledger.verify()}
 
 
 def behind_its_back(*statements: str) -> None:
-    """Change the tables as their owner can who takes the triggers away."""
+    """Change the tables as a database owner who disables the triggers."""
     triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
     with connection.cursor() as cursor:
         for statement in [*triggers.DROP[connection.vendor], *statements]:
@@ -88,7 +88,7 @@ def behind_its_back(*statements: str) -> None:
 
 
 def written_anew(scope: str) -> None:
-    """Change the first row of a chain and compute every hash behind it again."""
+    """Change the first row of a chain and recompute all later hashes."""
     previous = ledger.GENESIS
     for event in AuditEvent.objects.filter(scope=scope).order_by("seq"):
         event.actor, event.previous_hash = "user:9", previous
@@ -103,7 +103,7 @@ def written_anew(scope: str) -> None:
 
 
 def test_trees_and_notes_are_those_of_others() -> None:
-    # The roots and the entries that RFC 6962's own implementation is tested with.
+    # Tree roots and entries from the tests of the reference implementation of RFC 6962.
     entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657"]
     entries.append("606162636465666768696a6b6c6d6e6f")
     leaves = [leaf_hash(bytes.fromhex(entry)) for entry in entries]
@@ -118,7 +118,7 @@ def test_trees_and_notes_are_those_of_others() -> None:
             assert verify_ledger.root_by_proof(entry, index, size, path) == root_of(leaves[:size])
             assert verify_ledger.root_by_proof(b"x", index, size, path) != root_of(leaves[:size])
         assert verify_ledger.root_of(leaves[:size]) == root_of(leaves[:size])
-    # The note that the documentation of Go's package for signed notes shows.
+    # The example note in the documentation of Go's package for signed notes.
     key = verify_ledger.Key("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW")
     body = (
         "If you think cryptography is the answer to your problem,\n"
@@ -131,14 +131,14 @@ def test_trees_and_notes_are_those_of_others() -> None:
     assert notes.is_signed(f"{body}\n{line}", name="PeterNeumann", public=key.public) is True
     assert notes.is_signed(f"{body}!\n{line}", name="PeterNeumann", public=key.public) is False
     assert notes.is_signed(f"{body}\n{line}", name="Somebody", public=key.public) is None
-    # A key in base64 may have the sign that stands between the parts.
+    # The base64 form of a key can contain the separator character.
     for first in range(256):
         public = bytes([first]) * 32
         assert verify_ledger.Key(notes.verifier_key("a/ledger", public)).public == public
 
 
 def download(browser: Client, url: str, fields: dict[str, str]) -> bytes:
-    """The body of a file."""
+    """Return the body of a file."""
     answer: Any = browser.post(url, fields)
     assert answer.status_code == 200
     assert answer["Content-Disposition"].startswith("attachment")
@@ -179,17 +179,17 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
     by_program = commands[4].split()[2:]
     found = run_script(tmp_path, *by_program)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert f"{chain}: rows 1 to 6 are those that were signed" in found.stdout
+    assert f"{chain}: the proof confirms rows 1 to 6" in found.stdout
     whole_export = download(browser, EXPORT, {"q": "", "form": "jsonl"})
     (tmp_path / "ledger.jsonl").write_bytes(whole_export)
     found = run_script(tmp_path, *by_program)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "Everything holds." in found.stdout
+    assert "Everything is verified." in found.stdout
     assert {row.data["file"] for row in AuditEvent.objects.filter(data__has_key="file")} >= {
         "log.txt",
         "chain.tlog-proof",
     }
-    # One character of a row, one row less, half a file.
+    # One changed character, one missing row, half a file.
     for cut in (
         whole_export.replace(b"user:1", b"user:2", 1),
         whole_export.split(b"\n", 1)[1],
@@ -200,7 +200,7 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
 
 
 def documented() -> list[str]:
-    """The commands of the documentation about checkpoints, block by block."""
+    """Return the command blocks of the documentation about checkpoints."""
     text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     text, _, _ = text.partition("## The certificate of a run of retention")
     commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
@@ -209,19 +209,19 @@ def documented() -> list[str]:
 
 
 def run_shell(folder: Path, commands: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run documented commands; the first that fails ends them."""
+    """Run documented commands with a shell that stops at the first failure."""
     whole = "set -e\n" + "\n".join(commands)
     return subprocess.run(["sh", "-c", whole], cwd=folder, capture_output=True, text=True)  # noqa: S607
 
 
 def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the downloaded program by itself, without anything of the product."""
+    """Run the downloaded program without access to the product's code."""
     command = [sys.executable, "-I", "verify_ledger.py", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def inv_54_scene(how: str) -> None:
-    """Change the ledger as its database's owner can."""
+    """Change the ledger as a database owner can."""
     scope = f"chat:{CHATS[2]}"
     events, heads = "contextpolicy_auditevent", "contextpolicy_ledgerhead"
     if how == "written anew":
@@ -253,9 +253,9 @@ def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
 
     inv_54_scene(how)
     assert list(ledger.chains()) == []
-    assert "that a checkpoint was signed of" in faults()[f"chat:{CHATS[2]}"]
+    assert "differs from the signed checkpoint" in faults()[f"chat:{CHATS[2]}"]
 
-    # Who also writes log, keys and checkpoints anew meets the one that was kept elsewhere.
+    # An attacker who also rewrites log, keys and checkpoints contradicts the external copy.
     for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
         model.objects.all().delete()
     outside.path().unlink()
@@ -264,8 +264,8 @@ def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
     out = StringIO()
     with pytest.raises(CommandError):
         call_command("ledger_verify", anchor=anchor, stdout=out)
-    assert "its key is not known here" in out.getvalue()
-    assert "the ledger is not the one of which this was signed" in out.getvalue()
+    assert "its key is unknown" in out.getvalue()
+    assert "the ledger does not match this checkpoint" in out.getvalue()
 
 
 @pytest.mark.usefixtures("said")
@@ -273,13 +273,13 @@ def test_an_altered_log_or_signature_is_named(sign: Callable[..., Any], tmp_path
     made = sign()
     name = f"log {made.origin.name}"
     LedgerLeaf.objects.filter(place=2).update(last_hash="0" * 64)
-    assert faults()[name] == "the entries before it do not give the root that was signed"
+    assert faults()[name] == "the entries before it do not give the signed root"
     kept = LedgerLeaf.objects.get(place=3)
     LedgerLeaf.objects.filter(place=2).update(last_hash=kept.last_hash)
     LedgerLeaf.objects.filter(place=2).delete()
     assert name in faults()
 
-    with pytest.raises(CommandError, match="is no checkpoint"):
+    with pytest.raises(CommandError, match="is not a readable checkpoint"):
         call_command("ledger_verify", anchor=tmp_path / "nothing")
 
 
@@ -309,7 +309,7 @@ def test_a_changed_key_is_signed_by_both_and_an_unknown_one_is_no_bad_signature(
     assert changed.data["fingerprint"] == {"from": old.public, "to": new.public}
     assert faults() == {}
     LedgerKey.objects.filter(pk=new.pk).update(public=keys.make(now=now).public[::-1])
-    assert faults()[f"log {name}"] == "it is signed by a key that is not known here"
+    assert faults()[f"log {name}"] == "it is signed by an unknown key"
 
 
 @pytest.mark.usefixtures("said")
@@ -345,7 +345,7 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     last = sign(now=now + HOUR)
     with pytest.raises(signing.NothingToOpen):
         signing.open_origin(actor="system", now=now, reason="for fun")
-    # The database as it was before the last checkpoint.
+    # The state of the database before the last checkpoint.
     LedgerCheckpoint.objects.filter(pk=last.pk).delete()
     LedgerLeaf.objects.filter(place__gte=notes.read(backup).size).delete()
 
@@ -385,7 +385,7 @@ def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     LedgerCheckpoint.objects.update(signed_at=now)
     assert not upkeep.checkpoint_due(now=now)
     assert upkeep.checkpoint_due(now=now + HOUR)
-    # Nothing happened since, and yet the log has one more head.
+    # No events happened, but the log still gets one more head.
     sizes = [sign(now=now + HOUR * n).size for n in (1, 2)]
     assert sizes[1] == sizes[0] + 1
     for _ in range(5):
@@ -405,7 +405,7 @@ def test_it_is_signed_once_more_when_a_process_of_upkeep_ends(
     tasks.end_drained()
     signed = AuditEvent.objects.filter(type="checkpoint.signed")
     assert [event.data["reason"] for event in signed] == ["shutdown"]
-    # Nothing happened since, so the next end signs nothing.
+    # No events happened since, so the next process end signs nothing.
     tasks.end_drained()
     assert signed.count() == 1
     assert faults() == {}
@@ -480,7 +480,7 @@ def test_what_is_late_or_broken_is_said(
         upkeep.keep(now=later)
     verification.run(pk=LedgerVerification.objects.latest("pk").pk, clock=lambda: later)
     assert LedgerVerification.objects.latest("pk").broken > 0
-    assert "found what does not hold" in " ".join(upkeep.warnings(now=later))
+    assert "verification of the ledger found errors" in " ".join(upkeep.warnings(now=later))
 
 
 def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
@@ -488,14 +488,16 @@ def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
 ) -> None:
     ledger.record("chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=CHATS[0])
     answer = client.get("/readyz").json()
-    assert answer["warnings"] == ["the audit ledger: see its page in the administration"]
+    assert answer["warnings"] == [
+        "the audit ledger needs attention: see its page in the administration"
+    ]
     assert answer["status"] in {"degraded", "unavailable"}
     browser = signed_in(person("priya", AUDITOR))
     words = opened(browser, "/admin/contextpolicy/auditevent/").words
-    assert "No checkpoint of the ledger was signed for more than two hours." in words
-    assert "None was signed yet" in opened(browser, PAGE).words
+    assert "No ledger checkpoint has been signed for more than two hours." in words
+    assert "No checkpoints yet" in opened(browser, PAGE).words
     said = browser.post(OFFLINE, {"file": "chain.tlog-proof", "scope": "chat:x"})
-    assert "No checkpoint was signed of this chain yet" in said.content.decode()
+    assert "No signed checkpoint covers this chain yet" in said.content.decode()
     charlie = signed_in(person("charlie", POLICY_ADMIN))
     assert charlie.get(PAGE).status_code == 403
     assert charlie.post(OFFLINE, {"file": "log.txt"}).status_code == 403
@@ -509,3 +511,26 @@ def test_the_foot_of_an_export_has_the_last_checkpoint(
     exported = export.begin(search=understood(""), form="jsonl", actor="user:1", now=now)
     pieces = b"".join(export.pieces(exported, checkpoint=upkeep.last_note()))
     assert made.note.split("\n", 1)[0].encode() in pieces.splitlines()[-1]
+
+
+TABLE = re.findall(
+    r"^\| `manage\.py (.+?)` \|", (ROOT / "docs" / "audit.md").read_text("utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize("documented_command", TABLE)
+def test_each_command_of_the_documentations_table_runs(
+    sign: Callable[..., Any], settings: Settings, tmp_path: Path, documented_command: str
+) -> None:
+    assert len(TABLE) >= 6
+    kept = tmp_path / "FILE"
+    kept.write_text(sign().note)
+    values = {"FILE": str(kept), "REASON": "The backup of Monday was restored."}
+    name, *arguments = (values.get(word, word) for word in documented_command.split())
+    if "--open-origin" in arguments:
+        # Only valid if the signing key is lost, or if the database is older than the checkpoint.
+        settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    said = StringIO()
+    call_command(name, *arguments, stdout=said)
+    assert said.getvalue()

@@ -1,4 +1,4 @@
-"""The file with the last checkpoint vouches for the database, which cannot vouch for itself."""
+"""The file with the last checkpoint detects changes that the database alone cannot show."""
 
 import io
 import uuid
@@ -28,7 +28,7 @@ CHATS = [uuid.UUID(int=number) for number in range(1, 4)]
 def sign(
     now: datetime, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> Callable[[], Any]:
-    """Signs, with what follows its commit: the file."""
+    """Sign, including the steps after the commit, and return the file."""
     for chat in CHATS:
         ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
 
@@ -40,7 +40,7 @@ def sign(
 
 
 def verified(**options: Any) -> str:
-    """What `ledger_verify` prints; a break raises CommandError."""
+    """Return the output of `ledger_verify`. A break raises CommandError."""
     out = io.StringIO()
     try:
         call_command("ledger_verify", stdout=out, **options)
@@ -61,7 +61,7 @@ def test_a_database_that_was_written_anew_meets_the_file(
 ) -> None:
     sign()
     kept = outside.last()
-    assert "1 checkpoints were compared with the file beside the data" in verified()
+    assert "1 checkpoints match the checkpoint file" in verified()
 
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
@@ -72,7 +72,7 @@ def test_a_database_that_was_written_anew_meets_the_file(
         outside.keep(kept)
     said = verified()
     assert "FAILED" in said
-    assert "its key is not known here" in said
+    assert "its key is unknown" in said
 
 
 def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: datetime) -> None:
@@ -80,12 +80,12 @@ def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: da
     old = {model: list(model.objects.values_list("pk", flat=True)) for model in (LedgerLeaf,)}
     ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     newest = sign()
-    # As after a backup was restored: the file is newer than the database.
+    # Simulates a restored backup: the file is newer than the database.
     LedgerLeaf.objects.exclude(pk__in=old[LedgerLeaf]).delete()
     LedgerCheckpoint.objects.filter(pk=newest.pk).delete()
     said = verified()
     assert "FAILED" in said
-    assert "the ledger is not the one of which this was signed" in said
+    assert "the ledger does not match this checkpoint" in said
 
 
 def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datetime) -> None:
@@ -94,11 +94,11 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
     ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     sign()
     outside.keep(older)
-    assert "1 checkpoints were compared with the file" in verified()
+    assert "1 checkpoints match the checkpoint file" in verified()
     outside.path().unlink()
     said = verified()
     assert "FAILED" not in said
-    assert "Nothing outside the database was compared" in said
+    assert "was not compared with anything outside the database" in said
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense\n", b"a\n1\n!!\n\n"])
@@ -107,10 +107,10 @@ def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[
     outside.path().write_bytes(content)
     said = verified()
     if content:
-        assert "holds none that can be read" in said
+        assert "contains no readable checkpoint" in said
         assert "FAILED" in said
     else:
-        assert "Nothing outside the database was compared" in said
+        assert "was not compared with anything outside the database" in said
 
 
 def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
@@ -138,10 +138,10 @@ def test_the_nightly_run_compares_the_file_too(
     forget_checkpoints()
     outside.path().unlink()
     sign()
-    # Nothing inside the database differs; the file is that of the checkpoint before.
+    # The database is unchanged. The file holds the previous checkpoint.
     outside.keep(kept)
     night = verification.ask(scope="", actor="system", now=now, since_leaf=0)
     verification.run(pk=night.pk, clock=lambda: now)
     night.refresh_from_db()
     assert [scope for scope, _, _ in night.breaks] != []
-    assert any("its key is not known here" in reason for _, _, reason in night.breaks)
+    assert any("its key is unknown" in reason for _, _, reason in night.breaks)

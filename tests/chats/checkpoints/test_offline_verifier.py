@@ -1,4 +1,4 @@
-"""The verifier for outsiders: what it proves, what it finds unbroken, and what it cannot read."""
+"""The offline verifier: proofs, unbroken chains without proof, and unreadable input."""
 
 import ast
 import base64
@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 
 
 class Kit:
-    """The files of an auditor in a folder, and the program run over them."""
+    """The files of an auditor in a folder. Runs the program on them."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = folder, capsys
@@ -44,7 +44,7 @@ class Kit:
         (self.folder / name).write_bytes(data)
 
     def read(self, name: str) -> bytes:
-        """One of the files."""
+        """Read one of the files."""
         return (self.folder / name).read_bytes()
 
     def export(self, search: str) -> None:
@@ -54,7 +54,7 @@ class Kit:
         self.write("ledger.jsonl", b"".join(pieces))
 
     def run(self, *options: str, key: str | None = None) -> tuple[int, str]:
-        """Run the program; options name files of the folder."""
+        """Run the program. Options name files of the folder."""
         paths = [o if o.startswith("--") else str(self.folder / o) for o in options]
         whole = [str(self.folder / "ledger.jsonl"), "--key", self.key if key is None else key]
         code = verify_ledger.main([*whole, *paths])
@@ -66,7 +66,7 @@ class Kit:
         *,
         foot: Callable[[dict[str, Any]], None] | None = None,
     ) -> Rows:
-        """Change the rows and write the last line anew, as who can compute hashes does."""
+        """Change the rows and rewrite the last line with matching hashes."""
         *lines, last = self.read("ledger.jsonl").splitlines()
         rows = [json.loads(line) for line in lines]
         change(rows)
@@ -80,7 +80,7 @@ class Kit:
         return rows
 
     def forge_log(self, rows: Rows) -> None:
-        """Write a log of the chains as these rows are."""
+        """Write a log that matches the chains of these rows."""
         hashes: dict[str, tuple[int, str]] = {}
         for row in rows:
             before = hashes.get(row["scope"], (0, ledger.GENESIS))[1].encode()
@@ -91,13 +91,13 @@ class Kit:
 
 
 def line_of(row: dict[str, Any]) -> bytes:
-    """A row as it is hashed."""
+    """Return the hashed form of a row."""
     return json.dumps(row, sort_keys=True, separators=(",", ":")).encode()
 
 
 @pytest.fixture
 def kit(tmp_path: Path, now: datetime, capsys: pytest.CaptureFixture[str]) -> Kit:
-    """Four chats and the instance, all of them signed."""
+    """Four signed chats and the signed chain of the instance."""
     for number, chat in enumerate(CHATS):
         for _ in range(number + 1):
             ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
@@ -107,32 +107,32 @@ def kit(tmp_path: Path, now: datetime, capsys: pytest.CaptureFixture[str]) -> Ki
 
 
 def changed(rows: Rows) -> None:
-    """Somebody else created the first chat."""
+    """Change the actor who created the first chat."""
     next(row for row in rows if row["scope"].startswith("chat:"))["actor"] = "user:9"
 
 
 def dropped(rows: Rows) -> None:
-    """One chat is gone."""
+    """Remove one chat."""
     rows[:] = [row for row in rows if row["scope"] != f"chat:{CHATS[1]}"]
 
 
 def added(rows: Rows) -> None:
-    """A chat that never was."""
+    """Add a chat that never existed."""
     scope = f"chat:{uuid.UUID(int=99)}"
     rows.append({**rows[0], "scope": scope, "seq": 1})
 
 
 def cut(rows: Rows) -> None:
-    """The last row of the last chat is gone."""
+    """Remove the last row of the last chat."""
     rows.remove([row for row in rows if row["scope"] == f"chat:{CHATS[3]}"][-1])
 
 
 def nothing(rows: Rows) -> None:
-    """No row differs."""
+    """Change no row."""
 
 
 def without_checkpoint(foot: dict[str, Any]) -> None:
-    """The last line names no checkpoint."""
+    """Remove the checkpoint from the last line."""
     foot["checkpoint"] = ""
 
 
@@ -141,17 +141,17 @@ def test_an_export_with_its_log_is_proven_and_says_what_was_compared(
 ) -> None:
     code, said = kit.run("--log", "log.txt")
     assert code == 0, said
-    assert said.endswith("Everything holds.\n")
+    assert said.endswith("Everything is verified.\n")
     assert "the checkpoint of the export: signed by the key" in said
-    assert "the log gives the root of the checkpoint of the export" in said
-    assert "5 of 5 chains are as the signed entries say" in said
+    assert "the log matches the root of the checkpoint of the export" in said
+    assert "5 of 5 chains match the signed entries" in said
     assert kit.run("--log", "log.txt", "--checkpoint", "kept.txt")[0] == 0
 
     ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     kit.export("")
     code, said = kit.run("--log", "log.txt")
     assert code == 0
-    assert "Newer than what was signed, so not proven yet: 1 rows." in said
+    assert "Rows newer than the last signed row, not yet proven: 1." in said
 
 
 @pytest.mark.parametrize("options", [(), ("--checkpoint", "kept.txt")], ids=["alone", "kept"])
@@ -162,8 +162,8 @@ def test_without_the_log_nothing_is_proven(
     kit.forge(change)
     code, said = kit.run(*options)
     assert code == 2
-    assert "Everything holds" not in said
-    assert "NOT PROVEN: nothing of the export was compared with anything signed" in said
+    assert "Everything is verified" not in said
+    assert "NOT PROVEN: no row of the export was compared with a signed checkpoint" in said
 
 
 @pytest.mark.parametrize("change", [changed, dropped, cut])
@@ -178,7 +178,7 @@ def test_a_chain_that_no_entry_signs_is_named(kit: Kit) -> None:
     kit.forge(added)
     code, said = kit.run("--log", "log.txt")
     assert code == 2
-    assert f"NOT PROVEN: chat:{uuid.UUID(int=99)}: compared with nothing that was signed" in said
+    assert f"NOT PROVEN: chat:{uuid.UUID(int=99)}: not compared with anything signed" in said
 
 
 @pytest.mark.parametrize("change", [nothing, changed, dropped])
@@ -188,11 +188,11 @@ def test_a_log_without_a_signed_checkpoint_proves_nothing(
     kit.forge_log(kit.forge(change, foot=without_checkpoint))
     code, said = kit.run("--log", "log.txt")
     assert code == 2
-    assert "the log was compared with no signed checkpoint" in said
-    # A checkpoint that was kept shows that the log is another one.
+    assert "the log was not compared with any signed checkpoint" in said
+    # A checkpoint from another source shows that the log was replaced.
     code, said = kit.run("--log", "log.txt", "--checkpoint", "kept.txt")
     assert code != 0
-    assert "Everything holds" not in said
+    assert "Everything is verified" not in said
 
 
 def test_a_log_made_anew_does_not_fit_the_signed_checkpoint(kit: Kit) -> None:
@@ -204,7 +204,7 @@ def test_a_log_made_anew_does_not_fit_the_signed_checkpoint(kit: Kit) -> None:
     kit.write("log.txt", padded)
     code, said = kit.run("--log", "log.txt")
     assert code == 1
-    assert "the log is not the one of the checkpoint of the export" in said
+    assert "the log does not match the checkpoint of the export" in said
 
 
 @pytest.mark.parametrize("behind", [b"{}\n", b"x", b'{"scope":"chat:x","seq":1}\n'])
@@ -212,7 +212,7 @@ def test_lines_behind_the_last_one_are_told(behind: bytes, kit: Kit) -> None:
     kit.write("ledger.jsonl", kit.read("ledger.jsonl") + behind)
     code, said = kit.run("--log", "log.txt")
     assert code == 1
-    assert "lines stand behind the last line of the export" in said
+    assert "lines follow the last line of the export" in said
     kit.export("")
     kit.write("ledger.jsonl", kit.read("ledger.jsonl") + b"\n\n")
     assert kit.run("--log", "log.txt")[0] == 0
@@ -225,11 +225,11 @@ def test_an_export_of_one_chain_is_proven_by_log_or_proof_and_says_that_it_is_on
     for options in (("--log", "log.txt"), ("--proof", "chain.tlog-proof")):
         code, said = kit.run(*options)
         assert code == 0, said
-        assert f"an export of chat:{CHATS[2]} alone" in said
+        assert f"the export contains chat:{CHATS[2]} alone" in said
     kit.forge(changed)
     for options in (("--log", "log.txt"), ("--proof", "chain.tlog-proof")):
         assert kit.run(*options)[0] == 1
-    # The proof of another chain proves nothing of this one.
+    # The proof of one chain does not prove another chain.
     kit.export(f"chat:{CHATS[1]}")
     assert kit.run("--proof", "chain.tlog-proof")[0] == 1
 
@@ -247,7 +247,7 @@ def test_an_export_of_a_search_is_never_a_proof_of_the_whole(search: str, kit: K
     kit.forge(dropped, foot=lambda told: told.update(search=search))
     code, said = kit.run("--log", "log.txt")
     assert code == 2
-    assert "the export is of a search, and chains of the log are not in it: 1" in said
+    assert "the export is a search result without 1 chains of the log" in said
 
 
 def test_a_search_for_one_chain_hides_no_other_rows(kit: Kit) -> None:
@@ -263,7 +263,7 @@ def test_a_newer_checkpoint_shows_that_the_export_is_older(kit: Kit, now: dateti
     kit.write("kept.txt", newer.note)
     code, said = kit.run("--log", "log.txt", "--checkpoint", "kept.txt")
     assert code == 2
-    assert "which is older or was cut" in said
+    assert "The export is older or was cut" in said
 
 
 def test_a_signature_of_another_key_is_broken(kit: Kit) -> None:
@@ -274,7 +274,7 @@ def test_a_signature_of_another_key_is_broken(kit: Kit) -> None:
     key = f"{name}+{digest}+{base64.b64encode(whole).decode()}"
     code, said = kit.run("--log", "log.txt", key=key)
     assert code == 1
-    assert "signed by another key than the one given" in said
+    assert "it is not signed by the given key" in said
 
 
 JUNK = [b"", b"\xff\xfe\x00", b"null\n", b"[1]\n", b"1" * 5000 + b"\n", b"[" * 100_000, b"\x00"]
@@ -330,7 +330,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence_and_proves_nothing(
         "--log", "log.txt", "--checkpoint", "kept.txt", "--proof", "chain.tlog-proof"
     )
     assert code in {1, 2}
-    assert "Everything holds" not in said
+    assert "Everything is verified" not in said
     assert said.rstrip().endswith(".")
 
 
@@ -340,7 +340,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence_and_proves_nothing(
 def test_a_key_that_is_none_is_said(key: str, kit: Kit) -> None:
     code, said = kit.run("--log", "log.txt", key=key)
     assert (code, said.count("\n")) == (2, 1)
-    assert "Nothing is proven: the key is no verifier key" in said
+    assert "Verification is not possible: the key is not a verifier key" in said
 
 
 @pytest.mark.parametrize("option", ["--log", "--checkpoint", "--proof"])
@@ -370,7 +370,7 @@ def test_it_runs_on_the_oldest_python_that_it_names() -> None:
     source = Path(verify_ledger.__file__).read_text(encoding="utf-8")
     assert "Python 3.9 or newer" in source
     tree = ast.parse(source, feature_version=(3, 9))
-    # Python 3.9 knows no `int | None`, unless annotations are never computed.
+    # Python 3.9 rejects `int | None`, unless annotations are not evaluated.
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert imports[0].module == "__future__"
     assert [name.name for name in imports[0].names] == ["annotations"]

@@ -1,4 +1,4 @@
-"""A chat long enough to fold, a policy that folds early, and a summariser with a script."""
+"""Fixtures: a chat long enough for a compaction, an early compaction policy, scripted summaries."""
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -45,14 +45,14 @@ VALUES: dict[str, Any] = {
     "reserve_tokens": 400,
     "keep_last_messages": 2,
     "summary_max_tokens": 400,
-    # High enough for a summary to be prepared at the first mark.
+    # High enough for a summary to be prepared at the first threshold.
     "compact_to": 0.6,
 }
 
 
 @pytest.fixture(autouse=True)
 def summaries_built_again(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each call of each summary that a test asked for is built again from rows when it is over."""
+    """Rebuild every summary call of the test from rows at teardown."""
     has_rows = "db" in request.fixturenames or "transactional_db" in request.fixturenames
     if has_rows:
         request.getfixturevalue("db")
@@ -63,7 +63,7 @@ def summaries_built_again(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def set_policy(db: None, now: datetime) -> SetPolicy:
-    """Make the policy say something else from now on: a new version."""
+    """Create and publish a new version of the policy."""
     policy = ContextPolicy.objects.create(slug="small", name="Small")
     PolicyAssignment.objects.create(policy=policy, level="instance")
 
@@ -81,7 +81,7 @@ def set_policy(db: None, now: datetime) -> SetPolicy:
 
 @pytest.fixture
 def small_policy(set_policy: SetPolicy) -> PolicyVersion:
-    """A policy that folds after a few turns."""
+    """A policy that compacts after a few turns."""
     return set_policy()
 
 
@@ -89,7 +89,7 @@ def small_policy(set_policy: SetPolicy) -> PolicyVersion:
 def long_chat(
     alice: User, chat: Chat, now: datetime, work: Work, small_policy: PolicyVersion
 ) -> Chat:
-    """Eight turns: enough for the mark at which a summary is prepared."""
+    """A chat of eight turns, enough to reach the threshold for preparing a summary."""
     for number in range(8):
         turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now).turn
         work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
@@ -97,7 +97,7 @@ def long_chat(
 
 
 def branch_of(chat: Chat) -> Branch:
-    """The active branch as it is now."""
+    """Reload the active branch."""
     chat.refresh_from_db()
     return Branch.objects.select_related("active_compaction__base", "chat").get(
         pk=cast(uuid.UUID, chat.active_branch_id)
@@ -105,13 +105,13 @@ def branch_of(chat: Chat) -> Branch:
 
 
 def in_force(chat: Chat) -> Compaction | None:
-    """The summary in force on the active branch."""
+    """Return the active summary of the active branch."""
     return summary_of(branch_of(chat).active_compaction)
 
 
 @pytest.fixture
 def say(alice: User, now: datetime, work: Work) -> Say:
-    """One turn: `say(chat, question, answer)`."""
+    """Run one turn: `say(chat, question, answer)`."""
 
     def saying(chat: Chat, text: str = "And now?", answer: str = "Like this.") -> Turn:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -123,7 +123,7 @@ def say(alice: User, now: datetime, work: Work) -> Say:
 
 @pytest.fixture
 def fold(counter: ApproximateCounter, now: datetime) -> Fold:
-    """Fold a chat and put the summary in force: the row."""
+    """Compact a chat, publish the summary and return its row."""
 
     def folding(chat: Chat, at: datetime = now) -> Compaction:
         maintain.maintain(chat_id=chat.pk, counter=counter, now=at)
@@ -150,7 +150,7 @@ def writer(demo_model: ModelSpec) -> ModelSpec:
 
 @pytest.fixture
 def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
-    """Let the summariser answer with the given scripts, one a call."""
+    """Play the given scripts as answers of the summariser, one per call."""
 
     def writing(*scripts: Sequence[Any]) -> ScriptedProvider:
         provider = ScriptedProvider([list(script) for script in scripts])
@@ -161,17 +161,17 @@ def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
 
 
 def wrote(text: str = GOOD, finish: Any = "stop") -> list[Any]:
-    """The script of a summariser that answers with a text."""
+    """Return the script of a summariser that answers with a text."""
     return [TextDelta(text), UsageReport(1000, 100, 0, 0), Finished(finish)]
 
 
 def asked_for(request: ProviderRequest) -> str:
-    """What a summariser was asked."""
+    """Return the text of a request to the summariser."""
     return request.messages[-1].content
 
 
 def prompt_of(chat: Chat) -> tuple[str, list[str]]:
-    """The hash and the contents of the prompt that the last turn's question would get now."""
+    """Return hash and content of the prompt that the last turn's question would get now."""
     branch = branch_of(chat)
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     turn = turns.filter(branch=branch).order_by("-accepted").first()
@@ -182,5 +182,5 @@ def prompt_of(chat: Chat) -> tuple[str, list[str]]:
 
 
 def later(now: datetime, minutes: int = 1) -> datetime:
-    """A while after noon."""
+    """Return a time after noon."""
     return now + timedelta(minutes=minutes)

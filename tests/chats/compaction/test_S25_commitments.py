@@ -1,4 +1,4 @@
-"""S25: the ledger commits to every model call and summary, and its verification looks both ways."""
+"""S25: the ledger commits to every model call and summary, and verification checks both ways."""
 
 import asyncio
 import hashlib
@@ -40,52 +40,52 @@ TOOL = [ToolCallDelta(0, "c1", "nothing_here", "{}"), Finished("tool_calls")]
 
 
 def breaks() -> list[str]:
-    """What the verification finds."""
+    """Return the findings of the verification."""
     return [found.reason for found in ledger.verify()]
 
 
 def told() -> dict[str, int]:
-    """What it counts."""
+    """Return the counts of the verification."""
     counts = Counter[str]()
     assert list(ledger.verify(told=counts)) == []
     return dict(counts)
 
 
 def endings(turn: Turn) -> dict[str, list[list[str]]]:
-    """The calls that each row which ended an attempt of a turn commits to."""
+    """Return the calls committed to by the rows that ended an attempt of a turn."""
     rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=witness.ENDINGS)
     return {row.type: row.data["calls"] for row in rows.order_by("seq")}
 
 
 def calls(turn: Turn, attempt: int) -> list[list[str]]:
-    """The receipts of an attempt with what they say their commitment is."""
+    """Return the receipts of an attempt with their recomputed commitments."""
     rows = Receipt.objects.filter(turn=turn, attempt=attempt).order_by("step", "call")
     return [[str(row.pk), receipts.recomputed(row)] for row in rows]
 
 
 async def goes_down(worker: Any) -> None:
-    """The worker is told to end while it waits for the model."""
+    """Shut the worker down while it waits for the model."""
     for run in worker.runs.values():
         run.interrupt(SHUTDOWN)
     await asyncio.sleep(60)
 
 
 async def is_stopped(worker: Any) -> None:
-    """Somebody stops the reply."""
+    """Stop the reply as its owner."""
     for run in worker.runs.values():
         run.interrupt(STOP)
     await asyncio.sleep(60)
 
 
 async def is_taken_for_dead(worker: Any) -> None:
-    """The sweep finds the lease expired while the model still writes."""
+    """Let the sweep find an expired lease while the model still writes."""
     now = worker.clock()
     await worker.db(release_expired, now=now, worker=worker.name)
 
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec) -> Work:
-    """A turn through the given scripts: `ask(*scripts)`."""
+    """Run a turn with the given scripts: `ask(*scripts)`."""
 
     def asking(*scripts: Any) -> Turn:
         turn = start(user=alice, chat=chat, text="And now?", now=now).turn
@@ -157,7 +157,7 @@ def test_S25_a_summary_commits_to_its_text_and_to_each_of_its_calls(
     provider = writes(*[wrote("Too short")] * 9)
     maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
     rows = list(Compaction.objects.filter(kind="summary").order_by("attempt"))
-    # The rung after it asks no model.
+    # The next rung calls no model.
     asked = len(provider.requests)
     assert [(row.status, len(row.calls)) for row in rows] == [("rejected", asked), ("prepared", 0)]
     sent = [prompt_json(request.messages, ()) for request in provider.requests]
@@ -186,7 +186,7 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
     assert event.data["calls"] == failed.calls
 
     class Killed(BaseException):
-        """Nothing runs after it."""
+        """Simulates the end of the process."""
 
     async def dies(_worker: Any) -> None:
         raise Killed
@@ -208,20 +208,20 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
 
 @pytest.fixture
 def two_calls(ask: Work) -> tuple[Receipt, Receipt]:
-    """Two calls of one attempt that ended."""
+    """Two finished calls of one attempt."""
     turn = ask(TOOL, FINE)
     first, second = Receipt.objects.filter(turn=turn).order_by("step")
     return first, second
 
 
 def reseal(row: Receipt) -> None:
-    """Change a receipt, with a commitment that fits it."""
+    """Change a receipt and recompute its commitment."""
     row.prompt_tokens += 1
     receipts.seal(row).save()
 
 
 def add(row: Receipt, **changes: Any) -> None:
-    """Another receipt of the same attempt, which nobody ended."""
+    """Add a receipt to the attempt that no ledger event mentions."""
     row.pk, row.call = None, 7
     row.id = Receipt._meta.get_field("id").get_default()
     row._state.adding = True
@@ -240,24 +240,27 @@ RECEIPT_TAMPERS: dict[str, tuple[Callable[[Receipt], Any], str]] = {
     "model": (lambda r: change(r, model_name="another"), "was changed"),
     "salt": (lambda r: change(r, salt=new_salt()), "was changed"),
     "no salt": (lambda r: change(r, salt=""), "was changed"),
-    "sealed again": (reseal, "has another commitment than this row"),
-    "no commitment": (lambda r: change(r, commitment=""), "has another commitment than this row"),
+    "sealed again": (reseal, "has a different commitment from this entry"),
+    "no commitment": (
+        lambda r: change(r, commitment=""),
+        "has a different commitment from this entry",
+    ),
     "moved to an attempt": (lambda r: change(r, attempt=9), "was changed"),
-    "deleted": (lambda r: r.delete(), "is gone"),
+    "deleted": (lambda r: r.delete(), "is missing"),
     "marked erased": (
         lambda r: change(r, erased_at=r.created_at, salt="", prompt_sha256=""),
-        "is marked as erased, and no row says so",
+        "is marked as erased without a ledger entry",
     ),
-    "added": (add, "no row commits to the call of receipt"),
+    "added": (add, "no ledger entry commits to the call of receipt"),
     "added unsealed": (
         lambda r: add(r, commitment="", salt=""),
-        "no row commits to the call of receipt",
+        "no ledger entry commits to the call of receipt",
     ),
 }
 
 
 def change(row: Any, **values: Any) -> None:
-    """Write past everything."""
+    """Update a row without any check."""
     type(row)._default_manager.filter(pk=row.pk).update(**values)
 
 
@@ -287,18 +290,18 @@ SUMMARY_TAMPERS: dict[str, tuple[Callable[[Compaction], Any], str]] = {
         "was changed",
     ),
     "salt": (lambda c: change(c, salt=""), "was changed"),
-    "calls": (lambda c: change(c, calls=["0" * 64]), "has other calls than this row commits to"),
-    "deleted": (lambda c: c.delete(), "is gone"),
+    "calls": (lambda c: change(c, calls=["0" * 64]), "has different calls from this entry"),
+    "deleted": (lambda c: c.delete(), "is missing"),
     "marked erased": (
         lambda c: change(c, erased_at=c.created_at),
-        "is marked as erased, and no row says so",
+        "is marked as erased without a ledger entry",
     ),
-    "added": (lambda c: copied(c), "no row tells of summary"),
+    "added": (lambda c: copied(c), "no ledger entry mentions summary"),
 }
 
 
 def copied(row: Compaction) -> None:
-    """Another summary that nobody made."""
+    """Insert a copy of a summary that no event mentions."""
     row.id = Compaction._meta.get_field("id").get_default()
     row.status = "replaced"
     row.save(force_insert=True)
@@ -322,7 +325,7 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
     long_chat: Chat, fold: Fold, now: datetime
 ) -> None:
     other = fold(long_chat)
-    # From here on `other` is the copy.
+    # From here on, `other` is the copy.
     copied(other)
     with transaction.atomic():
         ledger.record(
@@ -334,7 +337,7 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
         )
     assert breaks() == []
     change(other, calls=["0" * 64])
-    assert breaks() == [f"no row commits to the calls of {other.pk}"]
+    assert breaks() == [f"no ledger entry commits to the calls of {other.pk}"]
 
 
 def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
@@ -347,7 +350,7 @@ def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
         transaction.set_rollback(True)
     Chat.objects.filter(pk=pk).update(active_branch=None)
     Chat.objects.filter(pk=pk).delete()
-    assert breaks() == ["the chat is gone, and no row says so"]
+    assert breaks() == ["the chat is missing, and no ledger entry records its erasure"]
 
 
 def test_S25_a_whole_chain_that_was_dropped_is_found(
@@ -362,7 +365,7 @@ def test_S25_a_whole_chain_that_was_dropped_is_found(
                 [f"chat:{chat.pk}"],
             )
     assert len(breaks()) == 1
-    assert "no row commits to the call of receipt" in breaks()[0]
+    assert "no ledger entry commits to the call of receipt" in breaks()[0]
 
 
 def test_S25_what_was_erased_is_counted_and_said_and_no_break(
@@ -389,7 +392,7 @@ def test_S25_what_was_erased_is_counted_and_said_and_no_break(
 def test_S25_rows_of_before_the_new_form_keep_verifying(
     two_calls: tuple[Receipt, Receipt], long_chat: Chat, fold: Fold, chat: Chat, now: datetime
 ) -> None:
-    """As the version before wrote them: no calls, no commitments, a hash of the summary's text."""
+    """Rows of the previous format: no calls, no commitments, only a hash of the summary's text."""
     turn = two_calls[0].turn
     for row in two_calls:
         add(row, commitment="", salt="", attempt=3)
@@ -453,7 +456,7 @@ def test_the_owner_reads_that_a_prompt_cannot_be_rebuilt_since_and_charlie_does_
 def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
     alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
 ) -> None:
-    """Two chats with the same words of their own: erasing one takes nothing from the other."""
+    """Two chats contain the same system text. Erasing it in one chat keeps it in the other."""
     other = lifecycle.create_chat(owner=alice, now=now)
     for one in (chat, other):
         Chat.objects.filter(pk=one.pk).update(system_text="Answer like a pirate.")
@@ -469,7 +472,7 @@ def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
 
 
 def sent_as(sha256: str) -> Any:
-    """A script in which so many bytes leave: their hash."""
+    """Return a script that reports a sent body with this hash."""
 
     async def leave(worker: Any) -> None:
         worker.scripted.requests[-1].sent.sha256 = sha256
@@ -487,7 +490,7 @@ def test_the_hash_of_a_body_that_left_is_committed_to(ask: Work) -> None:
     assert breaks() == []
     for other in ("b" * 64, ""):
         Receipt.objects.filter(pk=row.pk).update(body_sha256=other)
-        assert breaks() == [f"receipt {row.pk} has another hash of its body than this row"]
+        assert breaks() == [f"receipt {row.pk} has a different body hash from this entry"]
 
 
 def test_a_call_that_sent_no_bytes_has_none_and_nothing_is_missed(ask: Work) -> None:
@@ -502,7 +505,7 @@ def test_an_erasure_takes_the_hash_of_the_body_also_of_a_call_that_ends_later(
 ) -> None:
     ask(sent_as("a" * 64))
     first = Message.objects.get(branch__chat=chat, seq=1)
-    # As a call in the background is, such as that for a title.
+    # A background call, such as the call for a title.
     ask(FINE)
     late = Receipt.objects.latest("created_at")
     Receipt.objects.filter(pk=late.pk).update(outcome="open")

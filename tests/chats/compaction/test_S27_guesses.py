@@ -1,8 +1,8 @@
-"""S27: after an erasure nobody finds out by guessing what a short text was.
+"""S27: after an erasure, guessing does not reveal the text of a short message.
 
-Several hundred short texts are tried, the true one among them, by every hash that an earlier
-version of the product kept or that comes to mind: plain, as the parts of a message, in the place of
-the words in everything that was sent, under every salt that is still there.
+Several hundred short texts are tried, including the true one, against every stored hash. Inputs:
+the plain text, message parts, and complete requests with the guess inserted. Hashes are tried
+without a salt and with every remaining salt.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ SCHEMA = {"type": "object", "properties": {"answer": {"type": "string"}}}
 
 
 def everything() -> str:
-    """Every column of every table that the database has, as it gives it back."""
+    """Return all rows of all tables as text."""
     found = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
@@ -63,15 +63,15 @@ def everything() -> str:
 
 
 class Guesser:
-    """Somebody who has the database, knows the product and all that was sent but the words."""
+    """An attacker with the database, the source code, and all requests except the secret text."""
 
     def __init__(self, *, sent: Sequence[ProviderRequest], known: Sequence[str]) -> None:
-        # What was sent, with a hole where the true words stood.
+        # The requests as sent. The secret text is a placeholder in them.
         self.prompts = [prompt_json(request.messages, request.tools) for request in sent]
         self.known = known
 
     def texts(self, guess: str) -> Iterator[str]:
-        """Everything that a hash may have been taken of, if the guess is right."""
+        """Yield every text whose hash could confirm the guess."""
         parts = [{"type": "text", "text": guess}]
         yield guess
         yield json.dumps(guess)
@@ -85,7 +85,7 @@ class Guesser:
             yield text.replace(TRUE, guess)
 
     def hashes(self, guess: str) -> Iterator[str]:
-        """The hashes that say so without a salt."""
+        """Yield the unsalted hashes that would confirm the guess."""
         yield digest_of(guess)
         for text in self.texts(guess):
             raw = text.encode()
@@ -96,7 +96,7 @@ class Guesser:
             yield hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
     def salted(self, guess: str, salts: Sequence[bytes]) -> Iterator[str]:
-        """The hashes that say so under a salt that is there."""
+        """Yield the salted hashes that would confirm the guess."""
         for text in self.texts(guess):
             raw = text.encode()
             for message in (raw, hashlib.sha256(raw).hexdigest().encode()):
@@ -104,16 +104,16 @@ class Guesser:
                     yield hmac.digest(salt, message, "sha256").hex()
 
     def finds(self, stored: str) -> set[str]:
-        """The texts of the dictionary that the stored rows give away."""
+        """Return the dictionary entries that stored hashes confirm."""
         there = set(re.findall(r"[0-9a-f]{32,64}", stored))
         columns = salts_in_columns()
         found = {guess for guess in DICTIONARY if not there.isdisjoint(self.hashes(guess))}
-        # A salt is worth trying where it stands in a column for salts, and with every true text.
+        # Try the salts from the salt columns, with every entry.
         return found | {g for g in DICTIONARY if not there.isdisjoint(self.salted(g, columns))}
 
 
 def salts_in_columns() -> list[bytes]:
-    """Every salt that a row still has."""
+    """Return every salt that is still stored."""
     return [
         bytes.fromhex(salt)
         for model in (Receipt, Compaction, IdempotencyRecord)
@@ -122,7 +122,7 @@ def salts_in_columns() -> list[bytes]:
 
 
 class Told:
-    """A chat in which the true words stand in every place that keeps words, and what was sent."""
+    """A chat with the secret text in every place that stores text, and its requests."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
@@ -131,11 +131,11 @@ class Told:
 
     @property
     def guesser(self) -> Guesser:
-        """Who knows all but the words."""
+        """The attacker for this chat."""
         return Guesser(sent=self.sent, known=[self.summary])
 
     def with_the_words(self) -> list[Message]:
-        """The messages that have them, the newest first."""
+        """Return the messages with the secret text, newest first."""
         rows = Message.objects.select_related("branch").filter(branch__chat=self.chat)
         return [row for row in rows.order_by("-seq") if TRUE in json.dumps(row.parts)]
 
@@ -151,7 +151,7 @@ def told(
     demo_model: ModelSpec,
     now: datetime,
 ) -> Told:
-    """Said, answered, searched for, folded, kept as a state, shown, and asked for by a key."""
+    """The secret text in a message, reply, search, summary, state, page and idempotency key."""
     told = Told(chat)
     ModelSpec.objects.update(supports_tools=True)
     set_policy()

@@ -1,4 +1,4 @@
-"""Several at once, in threads with connections of their own: nothing waits for ever or breaks."""
+"""Concurrency: threads with separate connections neither deadlock nor corrupt data."""
 
 import random
 import threading
@@ -43,7 +43,7 @@ ROUNDS = 25
 
 @pytest.fixture
 def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
-    """A chat that every connection sees, with a summary due."""
+    """A committed chat, visible to every connection, with a summary due."""
     alice = User.objects.create_user("alice")
     ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
     ModelSpec.objects.get_or_create(
@@ -70,23 +70,23 @@ def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
 
 
 class Deeds:
-    """What the threads do; each call at a minute of its own."""
+    """The actions of the threads. Each call has a different minute."""
 
     def __init__(self, chat: Chat, now: datetime) -> None:
         self.chat = chat
         self.clock = iter(now + timedelta(minutes=n) for n in range(100_000))
 
     def tidy(self, _dice: random.Random) -> None:
-        """What a worker does after a turn."""
+        """Run maintenance as a worker does after a turn."""
         maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=next(self.clock))
 
     def publish(self, _dice: random.Random) -> None:
-        """What a turn does at the high mark."""
+        """Publish as a turn does at the high threshold."""
         branch = Branch.objects.get(chat=self.chat)
         publish_prepared(branch_id=branch.pk, now=next(self.clock))
 
     def mark(self, dice: random.Random) -> None:
-        """Some mark on some message."""
+        """Pin, unpin, exclude or include a random message."""
         branch = Branch.objects.get(chat=self.chat)
         seq = dice.randrange(1, branch.last_seq + 1)
         rows = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
@@ -102,7 +102,7 @@ class Deeds:
             deed(user=self.chat.owner, compaction=row, now=next(self.clock))
 
     def compact(self, dice: random.Random) -> None:
-        """Ask for a compaction, and do it."""
+        """Request a compaction and run it."""
         controls.compact_now(user=self.chat.owner, chat=self.chat, now=next(self.clock))
         self.tidy(dice)
 
@@ -110,7 +110,7 @@ class Deeds:
 def again_and_again(
     deed: Callable[[random.Random], Any], seed: int, wrong: list[BaseException]
 ) -> None:
-    """One thread: the deed many times; what is refused with a code of ours is refused rightly."""
+    """Repeat an action in one thread. Refusals with a known code are expected."""
     dice = random.Random(seed)  # noqa: S311  # a test's dice
     try:
         for _ in range(ROUNDS):
@@ -133,9 +133,9 @@ def beside(
     inside: Callable[[], Any],
     then: Callable[[], Any] = lambda: None,
 ) -> Any:
-    """What `waiting` returns when it waits for the transaction in which `inside` is done.
+    """Return the result of `waiting`, which waits for the transaction that runs `inside`.
 
-    `then` is done in the same transaction, while it waits.
+    `then` runs in the same transaction while `waiting` is blocked.
     """
     found: list[Any] = []
 
@@ -156,7 +156,7 @@ def beside(
 
 
 def is_waited_for() -> bool:
-    """Whether a connection waits for a lock."""
+    """Return True if a connection waits for a lock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return bool(cursor.fetchone()[0])
@@ -224,7 +224,7 @@ def test_threads_that_wait_to_compute_leave_their_connections_to_others(busy_cha
         finally:
             connections.close_all()
 
-    # More than the pool has connections.
+    # More threads than connections in the pool.
     threads = [threading.Thread(target=ask) for _ in range(20)]
     with alone:
         for thread in threads:
@@ -248,7 +248,7 @@ def test_a_message_to_a_team_and_a_plan_that_is_claimed_do_not_wait_for_each_oth
     claimed = beside(
         lambda: claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now),
         inside=accept,
-        # A round's next turn is known until the commit.
+        # A round locks the branch again before its commit.
         then=lambda: locked_branch(branch.pk),
     )
     assert claimed is not None

@@ -1,4 +1,4 @@
-"""The balance of a compaction: its own cost, what it saved, and what the cache lost by it."""
+"""The balance of a compaction: its cost, its savings, and the cost of the cache miss."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ Ask = Callable[..., Receipt]
 
 @pytest.fixture
 def priced(demo_model: ModelSpec) -> ModelSpec:
-    """The model of the chat, with prices; cached input costs a tenth."""
+    """The model of the chat, with prices. Cached input costs a tenth."""
     demo_model.input_price, demo_model.output_price = D(10), D(30)
     demo_model.cached_price, demo_model.currency = D(1), "USD"
     demo_model.save()
@@ -37,7 +37,7 @@ def priced(demo_model: ModelSpec) -> ModelSpec:
 
 @pytest.fixture
 def ask(alice: User, now: datetime, work: Work) -> Ask:
-    """One turn whose provider reports its tokens: the receipt."""
+    """Run one turn whose provider reports these tokens, and return the receipt."""
 
     def asking(chat: Chat, *, sent: int, cached: int, text: str = "And now?") -> Receipt:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -51,13 +51,13 @@ def ask(alice: User, now: datetime, work: Work) -> Ask:
 
 
 def count(now: datetime) -> None:
-    """Count everything that the ledger tells."""
+    """Count all pending ledger events."""
     while keeping.count_some(now=now):
         pass
 
 
 def freed(row: Compaction, receipt: Receipt) -> int:
-    """The tokens that a compaction kept out, in the provider's count."""
+    """Return the tokens that a compaction saved, as counted by the provider."""
     ratio: float = receipt.usage["input"] / receipt.prompt_tokens
     return round((row.tokens_before - row.tokens_after) * ratio)
 
@@ -87,10 +87,10 @@ def test_a_compaction_is_weighed_by_what_providers_bill(
     count(now)
     found = balances.of_compaction(row)
     tokens = freed(row, first) + freed(row, second)
-    # The cache was warm before, and again with the second: both would have read it there.
+    # The cache was warm before, and again at the second call, so savings use the cached price.
     assert (found.calls, found.saved_tokens) == (2, tokens)
     assert found.saved == Money({"USD": tokens * D(1) / 1_000_000})
-    # 1,000 read anew instead of 100: 900 at 10 instead of 1.
+    # 1,000 uncached tokens instead of 100: 900 at 10 instead of 1.
     assert (found.lost_tokens, found.lost) == (900, Money({"USD": D("0.0081")}))
     assert found.net == found.saved - found.cost - found.lost
     assert balances.of_chat(long_chat) == found
@@ -111,16 +111,16 @@ def test_an_undo_and_a_redo_break_the_cache_again(
     ask(long_chat, sent=1_300, cached=1_250)
     count(now)
     assert balances.of_compaction(row).lost_tokens == 0
-    # Room for what was folded.
+    # Enough room for the summarised messages.
     set_policy(token_budget=9_000)
-    # Calls have the time of the clock.
+    # Calls use the real time.
     undo(user=alice, compaction=row, now=timezone.now())
     ask(long_chat, sent=3_000, cached=0)
     count(now)
     found = balances.of_compaction(row)
-    # 3,000 read anew instead of 50: 2,950 at 10 instead of 1.
+    # 3,000 uncached tokens instead of 50: 2,950 at 10 instead of 1.
     assert (found.lost_tokens, found.lost) == (2_950, Money({"USD": D("0.02655")}))
-    # Only the first call after it.
+    # Only the first call after the undo counts.
     ask(long_chat, sent=3_100, cached=2_900)
     redo(user=alice, compaction=row, now=timezone.now())
     ask(long_chat, sent=1_400, cached=0)
@@ -176,7 +176,9 @@ def test_a_call_without_a_report_stands_apart(
     turn = start(user=alice, chat=long_chat, text="And?", now=now).turn
     work(turn, [TextDelta("Yes."), Finished("stop")])
     count(now)
-    assert balances.of_compaction(row) == Balance(calls=1, unreported=1)
+    found = balances.of_compaction(row)
+    assert found == Balance(calls=1, unreported=1, saved=Money({}, 1))
+    assert balances.words(found.saved) == balances.words(found.net) == "unknown"
 
 
 def test_what_is_counted_is_counted_once(
@@ -186,7 +188,7 @@ def test_what_is_counted_is_counted_once(
     ask(long_chat, sent=1_200, cached=0)
 
     class Killed(Exception):
-        """The worker ends here."""
+        """Simulates the end of the worker."""
 
     def die(_name: str) -> None:
         raise Killed
@@ -196,7 +198,7 @@ def test_what_is_counted_is_counted_once(
         with pytest.raises(Killed):
             keeping.count_some(now=now)
     assert not DailyCount.objects.exists()
-    # Two that read the same: the second adds nothing.
+    # Two workers read the same events. The second one adds nothing.
     place = following.reader(keeping.READER)
     found = following.read(place, now=now, most=keeping.AT_ONCE)
     count(now)
@@ -265,7 +267,7 @@ def test_a_reader_misses_no_event_that_commits_late(chat: Chat, now: datetime) -
     place.refresh_from_db()
     ledger.record("ledger.read", actor="system", now=now)
     newest = AuditEvent.objects.latest("pk")
-    # As if another transaction had taken the id before it and not committed yet.
+    # Simulates another transaction that has the previous id and has not committed yet.
     place.last = newest.pk - 2
     late = AuditEvent.objects.filter(pk=newest.pk - 1)
     assert late.exists()

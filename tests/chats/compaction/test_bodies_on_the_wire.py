@@ -1,4 +1,4 @@
-"""The bytes of a summary's request at a model server are those that are built again from rows."""
+"""The summary request received by a model server equals the one rebuilt from rows."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
 
 pytestmark = pytest.mark.processes
-# One request reads all of it; then it takes several.
+# With these values one request reads the whole chat. Later it takes several.
 WHOLE = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
 
 
 @pytest.fixture
 def server(long_chat: Chat, writer: ModelSpec, settings: Any) -> Iterator[FakeServer]:
-    """A server on this host, to which the model of summaries belongs."""
+    """A local server for the summary model."""
     with FakeServer() as fake:
         settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
         ProviderAccount.objects.create(
@@ -41,13 +41,13 @@ def server(long_chat: Chat, writer: ModelSpec, settings: Any) -> Iterator[FakeSe
 
 
 def summarised(chat: Chat, *, now: datetime) -> Compaction:
-    """The first attempt at a summary."""
+    """Run the first attempt at a summary."""
     maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=later(now))
     return Compaction.objects.filter(kind="summary").order_by("attempt")[0]
 
 
 def told_of(row: Compaction) -> list[dict[str, Any]]:
-    """What the ledger says of its calls."""
+    """Return the calls recorded in the ledger."""
     events = AuditEvent.objects.filter(chat_id=row.branch.chat_id, data__compaction=str(row.pk))
     return [event.data for event in events if "bodies" in event.data]
 
@@ -73,7 +73,7 @@ def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
     page = signed_in(long_chat.owner)
     address = f"/chats/{long_chat.pk}/compactions/{row.pk}/request"
     assert sent[0] in page.get(address).content.decode()
-    # With other options the model would get another body; the prompt is still the one.
+    # Other options change the body for the model. The prompt stays the same.
     ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=not cannot_stream)
     assert summary_request_of(row).body == "options"
 
@@ -158,7 +158,7 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     for changed in (["0" * 64], []):
         Compaction.objects.filter(pk=row.pk).update(bodies=changed)
         (found,) = ledger.verify(scope=scope, told=Counter())
-        assert "other hashes of its bodies" in found.reason
+        assert "different body hashes" in found.reason
     Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())

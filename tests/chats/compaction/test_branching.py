@@ -1,4 +1,4 @@
-"""Editing, answering again and branching off: new branches, and which summaries they see."""
+"""Edits, regenerated replies and branches: new branches, and the summaries visible on them."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -31,20 +31,20 @@ Work = Callable[..., Any]
 
 
 def message(chat: Chat, seq: int) -> Message:
-    """The message at a place of the active branch's path."""
+    """Return the message at a position of the active branch's path."""
     branch = branch_of(chat)
     return on_path(branch, after=seq - 1, before=seq + 1).select_related("branch").get()
 
 
 def words(chat: Chat) -> list[str]:
-    """Everything said on the active branch."""
+    """Return all texts of the active branch."""
     branch = branch_of(chat)
     rows = on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [row.text for row in rows]
 
 
 def answer(work: Work, turn: Any, text: str) -> None:
-    """Let a worker answer the turn."""
+    """Let a worker reply to the turn."""
     work(turn, [TextDelta(text), Finished("stop")])
     assert turn.status == "completed"
 
@@ -157,7 +157,7 @@ def test_what_cannot_begin_a_branch_is_refused(
 
 
 def alice_has_no(chat: Chat) -> Any:
-    """The id of a branch in another chat."""
+    """Return the id of a branch in another chat."""
     other = Chat.objects.create(
         owner=chat.owner, created_at=chat.created_at, updated_at=chat.created_at
     )
@@ -214,7 +214,7 @@ def test_inv_47_nested_branches_share_summaries_of_their_common_path_only(
     grandchild = branch_from(user=alice, message=message(long_chat, inner - 1), now=now)
     assert in_force(long_chat) == root_summary
     assert not is_visible(child_summary, grandchild)
-    # On the root a summary of the child would speak of messages nobody said there.
+    # On the root, the child's summary would describe messages that do not exist there.
     root = long_chat.branches.get(parent=None)
     assert not is_visible(child_summary, root)
     choose_branch(user=alice, chat=long_chat, branch_id=root.pk, now=now)
@@ -265,7 +265,7 @@ def test_inv_46_an_excluded_message_leaves_summaries_on_every_branch_that_has_it
 
 
 def message_at(chat: Chat, seq: int) -> Message:
-    """The message at a place of the chat's root."""
+    """Return the message at a position of the root branch."""
     root = chat.branches.get(parent=None)
     return Message.objects.select_related("branch").get(branch=root, seq=seq)
 

@@ -1,4 +1,4 @@
-"""A summary begins late where the summariser keeps pace, and early where it did not."""
+"""Start of summaries: late if the summariser keeps up, early if it did not."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ COUNTER = ApproximateCounter()
 def test_summaries_that_came_late_begin_early(
     alice: User, chat: Chat, say: Say, set_policy: SetPolicy, now: datetime
 ) -> None:
-    """Where a window had to move first, the next three do not wait for one more turn."""
+    """After a window moved before its summary was ready, the next three summaries start early."""
     set_policy(compact_to=0.45)
     while not Compaction.objects.filter(kind="window").exists():
         say(chat, f"Question. {SENTENCE}", SENTENCE * 6)

@@ -1,4 +1,4 @@
-"""A chat that came with ten thousand messages is caught up in one step."""
+"""A chat imported with ten thousand messages is compacted in one step."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -38,7 +38,7 @@ Fill = Callable[[int], None]
 
 @pytest.fixture
 def fill(chat: Chat, now: datetime, set_policy: SetPolicy) -> Fill:
-    """Put so many old messages into the chat."""
+    """Add this number of old messages to the chat."""
     set_policy(**BUDGET)
 
     def filling(count: int) -> None:
@@ -75,7 +75,7 @@ def rows_of(kind: str) -> list[Compaction]:
 
 
 def caught_up(chat: Chat, *, say: Say, now: datetime) -> None:
-    """Some turns, each with the look for something to fold behind it."""
+    """Run a few turns, each followed by maintenance."""
     for minute in range(4):
         say(chat, f"And now, for the {minute + 1}. time?", "Like this.")
         tend(chat, later(now, minute))
@@ -113,7 +113,7 @@ def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
     chunks = [text for text in requests if "<transcript>" in text]
     assert len(chunks) == 8
     assert len(requests) <= 12
-    # What no call read is extracted, and merged like a part of its own.
+    # Messages that no call read are summarised by extraction and merged as a separate part.
     merges = "\n".join(text for text in requests if text not in chunks)
     assert "kroner at the door. [#" in merges
     assert 'number="1"' not in "\n".join(chunks)
@@ -172,7 +172,7 @@ def test_a_chat_of_more_than_one_plan_looks_at_keeps_its_window_meanwhile(
 
 
 def import_row(chat: Chat, now: datetime) -> None:
-    """Note that the chat was made of a file."""
+    """Record that the chat was imported from a file."""
     ImportedChat.objects.create(
         chat=chat, owner=chat.owner, form="ui", source_id="x", created_at=now
     )

@@ -1,4 +1,4 @@
-"""Hard erasure: the words leave every place; ids, places and hashes stay, and a certificate."""
+"""Permanent erasure: all text is removed; ids, positions, hashes and a certificate remain."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ SECRET = "Zanzibar-7781"
 
 
 def places_with(word: str) -> list[str]:
-    """Every column of every row, ledger included, that has the word."""
+    """Return every column of every row, ledger included, that contains the word."""
     found = []
     for model in apps.get_models():
         fields = [f for f in model._meta.fields if isinstance(f, TextField | CharField | JSONField)]
@@ -52,7 +52,7 @@ def places_with(word: str) -> list[str]:
 
 @pytest.fixture
 def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetime) -> Chat:
-    """A chat whose third message tells a secret that a summary kept and prompts were sent."""
+    """A chat whose third message contains a secret, also present in a summary and in prompts."""
     row = Message.objects.get(branch=branch_of(long_chat), seq=3)
     row.parts = [{"type": "text", "text": f"The key is {SECRET} and it was sent on 3 May 2026."}]
     row.save()
@@ -64,7 +64,7 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
 
 
 def third(chat: Chat) -> Message:
-    """The message that tells it."""
+    """Return the message with the secret."""
     return Message.objects.select_related("branch").get(branch=branch_of(chat), seq=3)
 
 
@@ -119,7 +119,7 @@ def test_inv_46_later_summaries_that_folded_it_are_erased_too(
 
 
 def third_of_root(chat: Chat) -> Message:
-    """The same on the chat's first branch."""
+    """Return the message with the secret on the chat's first branch."""
     root = chat.branches.get(parent=None)
     return Message.objects.select_related("branch").get(branch=root, seq=3)
 
@@ -188,7 +188,7 @@ def test_inv_48_a_state_loses_what_the_message_may_have_told(
     newest = states.newest(branch_of(secret_chat))
     assert newest is not None
     assert (newest.kind, newest.values) == ("erased", {"destination": "Oslo"})
-    # An extraction that read the message before is overtaken by the new version.
+    # The new version makes a running extraction, which read the message earlier, outdated.
     assert newest.version == base.version + 1
 
 

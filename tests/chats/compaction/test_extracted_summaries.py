@@ -1,4 +1,4 @@
-"""The summary that needs no model quotes people, not the demo model's account of its context."""
+"""Extractive summaries quote people, not the context report of the demo model."""
 
 from chats.compaction.perform import extract, facts
 from chats.providers.demo import demo_answer
@@ -16,7 +16,7 @@ SAID = (
 
 
 def conversation() -> list[Message]:
-    """What a person said, each answered by the demo model."""
+    """A conversation of these user messages, each answered by the demo model."""
     texts = [text for said in SAID for text in (said, demo_answer(asked(said)))]
     return [message(seq, text) for seq, text in enumerate(texts, start=1)]
 

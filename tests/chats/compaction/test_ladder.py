@@ -1,4 +1,4 @@
-"""What follows an attempt that failed: the next rung as a row of its own, the pause, the window."""
+"""The fallback ladder after a failed attempt: the next rung as a new row, pause, window."""
 
 import hashlib
 from dataclasses import replace
@@ -45,7 +45,7 @@ from tests.chats.conftest import ScriptedProvider
 COUNTER = ApproximateCounter()
 
 
-# The marks of the small policy, under a limit at which a summariser reads all of it at once.
+# The thresholds of the small policy, with a limit that lets one request read the whole chat.
 ONE_REQUEST = {
     "token_budget": 4_000,
     "prepare_at_tokens": 1_400,
@@ -62,13 +62,13 @@ def by_model(set_policy: SetPolicy, writer: ModelSpec, long_chat: Chat) -> Chat:
 
 
 def attempts() -> list[tuple[str, str, str]]:
-    """(rung, status, reason) of every summary, in order."""
+    """Return (rung, status, reason) of every summary, in order."""
     rows = Compaction.objects.filter(kind="summary").order_by("created_at", "attempt")
     return list(rows.values_list("rung", "status", "reason"))
 
 
 def originals() -> str:
-    """A hash of everything said."""
+    """Return a hash of all messages."""
     rows = Message.objects.order_by("pk").values_list("pk", "seq", "parts", "token_count")
     return hashlib.sha256(repr(list(rows)).encode()).hexdigest()
 
@@ -124,8 +124,20 @@ def test_usage_counts_what_the_provider_wrote_to_its_cache(
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert row.usage == {"input": 1000, "output": 100, "cached": 200, "written": 300}
-    # Both are parts of the input, each with its price: 500 at 2, 200 at 0.2, 300 at 2.5, 100 at 10.
+    # Each part of the input has a price: 500 at 2, 200 at 0.2, 300 at 2.5, and output 100 at 10.
     assert row.cost == Decimal("0.00279")
+
+
+def test_the_cost_is_unknown_if_one_of_several_calls_reported_no_usage(
+    by_model: Chat, writes: Writes, now: datetime, writer: ModelSpec
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
+    said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
+    writes([TextDelta(GOOD), Finished("stop")], *[said] * 20)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
+    assert row.usage["input"] >= 100
+    assert row.cost is None
 
 
 def test_usage_of_several_calls_adds_up(
@@ -247,7 +259,7 @@ def test_inv_38_one_preparation_of_a_branch_at_a_time(by_model: Chat, now: datet
 
 
 def last_turn(chat: Chat) -> Turn:
-    """The chat's newest turn."""
+    """Return the newest turn of the chat."""
     turn = Turn.objects.filter(branch__chat=chat).order_by("-accepted").first()
     assert turn is not None
     return turn
@@ -496,12 +508,12 @@ def test_a_policy_with_insufficient_room_says_so_at_the_row(
     assert (row.reason == "insufficient") is (row.tokens_after > low)
 
 
-# A request of so many tokens holds a few messages, or two summaries to merge.
+# A request of this size fits a few messages, or two summaries to merge.
 NARROW = 700
 
 
 def kinds_of(provider: ScriptedProvider) -> list[str]:
-    """Whether each request was for the summary of a chunk or for a merge."""
+    """Return for each request whether it summarises a chunk or merges summaries."""
     texts = [asked_for(request) for request in provider.requests]
     return ["chunk" if "<transcript>" in text else "merge" for text in texts]
 

@@ -1,4 +1,4 @@
-"""Folding in the background: prepared, judged, published; a failure changes nothing."""
+"""Background compaction: prepare, check, publish. A failed attempt changes nothing."""
 
 from collections.abc import Callable
 from datetime import datetime

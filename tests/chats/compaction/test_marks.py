@@ -1,4 +1,4 @@
-"""Pins, exclusions and kept replies: what they do to prompts, to summaries and to the revision."""
+"""Pins, exclusions and kept replies: effects on prompts, summaries and the context revision."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -33,12 +33,12 @@ ACTOR = "user:1"
 
 
 def message(chat: Chat, seq: int) -> Message:
-    """The message at a place of the active branch."""
+    """Return the message at a position of the active branch."""
     return Message.objects.select_related("branch").get(branch=branch_of(chat), seq=seq)
 
 
 def check(receipt: Receipt) -> None:
-    """Every message of the branch is sent or left out, once."""
+    """Check that every message of the branch is either sent or left out, exactly once."""
     sent = sorted(segment[2] for segment in receipt.segments if segment[2])
     check_partition(
         last_seq=receipt.last_seq,
@@ -48,7 +48,7 @@ def check(receipt: Receipt) -> None:
 
 
 def newest_receipt(chat: Chat) -> Receipt:
-    """What the last call was sent."""
+    """Return the receipt of the last call."""
     rows = Receipt.objects.filter(turn__branch__chat=chat)
     found = rows.order_by("-last_seq", "-created_at").first()
     assert found is not None

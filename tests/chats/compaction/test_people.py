@@ -1,4 +1,4 @@
-"""What people do to a compaction: ask for it, undo, redo, correct, approve and stop it."""
+"""User actions on compactions: request, undo, redo, correct, approve and stop."""
 
 from datetime import datetime
 
@@ -37,7 +37,7 @@ COUNTER = ApproximateCounter()
 
 @pytest.fixture
 def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
-    """A long chat whose originals fit the prompt as well as their summary."""
+    """A long chat whose original messages fit the prompt as well as their summary does."""
     set_policy(token_budget=9000, reserve_tokens=1000, keep_last_messages=2, summary_max_tokens=400)
     Chat.objects.filter(pk=long_chat.pk).update(title="Order")
     branch = branch_of(long_chat)
@@ -48,7 +48,7 @@ def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
 
 
 def compact(user: User, chat: Chat, now: datetime, **wishes: str) -> Compaction:
-    """Ask for a compaction and let a worker do it."""
+    """Request a compaction and let a worker run it."""
     controls.compact_now(user=user, chat=chat, now=now, **wishes)
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
     row = in_force(chat)

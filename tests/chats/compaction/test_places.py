@@ -1,4 +1,4 @@
-"""How many summaries of one person are written at once, and whose comes next."""
+"""The limit of concurrent summaries per user, and the order of waiting chats."""
 
 import threading
 from datetime import datetime, timedelta
@@ -27,13 +27,13 @@ WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 9
 def chats(
     alice: User, demo_model: ModelSpec, say: Say, set_policy: SetPolicy, now: datetime
 ) -> list[Chat]:
-    """Three chats of Alice's, each with a summary due."""
+    """Three chats of Alice, each with a summary due."""
     set_policy()
     return [due_chat(alice, say, now) for _ in range(3)]
 
 
 def due_chat(owner: User, say: Say, now: datetime) -> Chat:
-    """A chat in which a summary is due."""
+    """A chat with a summary due."""
     chat = lifecycle.create_chat(owner=owner, now=now)
     for number in range(8):
         say(chat, f"Question {number}. {WORDS}", f"Answer {number}. {WORDS}")
@@ -41,17 +41,17 @@ def due_chat(owner: User, say: Say, now: datetime) -> Chat:
 
 
 def claim(chat: Chat, now: datetime) -> claims.Claimed | None:
-    """What a worker would begin in this chat."""
+    """Return the summary that a worker would start in this chat."""
     return claims.claim(chat_id=chat.pk, counter=COUNTER, now=now)
 
 
 def sent_for(sent: Sent) -> list[str]:
-    """The chats for which a look was asked."""
+    """Return the chats with an enqueued maintenance task."""
     return [arguments["chat_id"] for task, arguments in sent if task == queue.MAINTAIN_CHAT]
 
 
 def due_since(chat: Chat) -> datetime | None:
-    """Since when the chat's summary waits."""
+    """Return the time since when the chat's summary is due."""
     return branch_of(chat).summary_due_at
 
 
@@ -89,7 +89,7 @@ def test_who_ends_a_summary_calls_the_person_with_the_fewest(
     sent: Sent,
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    # Alice's second chat waits for longer than Bob's, but she has a summary in the making.
+    # Alice's second chat waits longer than Bob's, but she already has a running summary.
     settings.SUMMARIES_PER_USER = 1
     assert claim(chats[0], now)
     assert claim(chats[1], now) is None
@@ -98,7 +98,7 @@ def test_who_ends_a_summary_calls_the_person_with_the_fewest(
     with django_capture_on_commit_callbacks(execute=True):
         places.call_next(now=later(now, 2))
     assert sent_for(sent)[-1] == str(chat.pk)
-    # Who was called stands behind the others until somebody begins.
+    # A chat whose task was enqueued moves to the end of the queue until a worker starts.
     assert due_since(chat) == later(now, 2)
 
 
@@ -160,7 +160,7 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
         maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=now)
         assert due_since(chats[1]) == now
         assert not branch_of(chats[1]).compactions.filter(kind="summary").exists()
-    # The next rung of a ladder asks for no place: its first row is closed, another chat's is not.
+    # The next rung needs no free slot: its previous attempt is closed, that of another chat is not.
     assert claim(chats[2], now) is None
     maintain.failed(first, reason="provider_timeout", now=now)
     assert claim(chats[2], now)
@@ -219,7 +219,7 @@ def test_planning_holds_no_lock(
     plan_for = plan.plan_for
 
     def watched(branch: Branch, **given: Any) -> Any:
-        # The test's own transaction has no savepoint.
+        # The test's outer transaction has no savepoint.
         held.append(bool(connection.savepoint_ids))
         return plan_for(branch, **given)
 

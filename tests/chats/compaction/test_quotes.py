@@ -1,4 +1,4 @@
-"""An erasure tells which other messages quote what it erased, and erases them too when asked."""
+"""Erasure lists other messages that quote the erased text, and erases them on request."""
 
 import uuid
 from datetime import datetime
@@ -21,7 +21,7 @@ SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue k
 
 
 def shared(text: str, other: str) -> str:
-    """The words that one text has of the other."""
+    """Return the words that one text shares with the other."""
     return Index(plain(text)).shared(plain(other))
 
 
@@ -78,7 +78,7 @@ def test_every_quote_of_that_length_is_found(text: str, other: str, at: int, len
 
 
 def quoting_chat(chat: Chat, say: Say) -> list[Message]:
-    """The secret, a reply that quotes it, and a turn that does not."""
+    """A chat with the secret, a reply that quotes it, and a turn that does not."""
     say(chat, SECRET, f"Noted:\n> {SECRET}")
     say(chat, "Thanks, what is next?", "Nothing is.")
     return list(Message.objects.filter(branch__chat=chat).select_related("branch").order_by("seq"))

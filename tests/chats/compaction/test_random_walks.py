@@ -1,4 +1,4 @@
-"""Anything in any order: after each step every branch still has one sound, complete context."""
+"""Random actions: after each step, every branch still has one valid, complete context."""
 
 import random
 from collections.abc import Callable
@@ -28,7 +28,7 @@ STEPS = 45
 
 
 class Walk:
-    """A chat to which random things happen; `now` goes on by a minute with each."""
+    """A chat with random actions. `now` advances by a minute with each."""
 
     def __init__(self, *, seed: int, user: User, chat: Chat, work: Any, now: datetime) -> None:
         self.dice = random.Random(seed)  # noqa: S311  # a test's dice
@@ -36,7 +36,7 @@ class Walk:
         self.actor = f"user:{user.pk}"
 
     def step(self) -> str:
-        """One thing; what is refused with a code of ours is refused rightly."""
+        """Run one action. Refusals with a known code are expected."""
         self.now += timedelta(minutes=1)
         self.chat.refresh_from_db()
         name, deed = self.dice.choice(self.deeds())
@@ -47,7 +47,7 @@ class Walk:
         return str(name)
 
     def deeds(self) -> list[tuple[str, Callable[[], Any]]]:
-        """What can happen; talking and maintaining happen most."""
+        """Return the possible actions. Messages and maintenance are the most frequent."""
         row, message = self.any_summary(), self.any_message()
         deeds: list[tuple[str, Callable[[], Any]]] = [
             *[("say", self.say)] * 6,
@@ -82,7 +82,7 @@ class Walk:
         return deeds
 
     def any_summary(self) -> Compaction | None:
-        """Some summary of the chat, mostly the one in force or the last one undone."""
+        """Return a summary of the chat, usually the active one or the last one undone."""
         branch = Branch.objects.select_related("active_compaction__base").get(
             pk=str(self.chat.active_branch_id)
         )
@@ -98,51 +98,51 @@ class Walk:
         return self.dice.choice(found) if found else None
 
     def any_message(self) -> Message | None:
-        """Some message of the active branch."""
+        """Return a random message of the active branch."""
         branch = Branch.objects.get(pk=str(self.chat.active_branch_id))
         path = history.on_path(branch, after=0, before=branch.last_seq + 1)
         found = list(path.select_related("branch").order_by("seq"))
         return self.dice.choice(found) if found else None
 
     def say(self) -> None:
-        """A whole turn."""
+        """Run a whole turn."""
         text = f"Say {self.dice.randrange(1000)}. {SENTENCE}"
         self.answer(start(user=self.user, chat=self.chat, text=text, now=self.now).turn)
 
     def answer(self, turn: Any) -> None:
-        """Let a worker answer."""
+        """Let a worker reply."""
         self.work(turn, [TextDelta(SENTENCE * self.dice.randrange(1, 7)), Finished("stop")])
         assert turn.status == "completed", turn.error_sentence
 
     def edited(self, message: Message) -> Any:
-        """The turn of an edit."""
+        """Return the turn of an edit."""
         made = branching.edit(user=self.user, message=message, text="Instead.", now=self.now)
         return made.turn
 
     def choose(self) -> None:
-        """Another branch."""
+        """Switch to another branch."""
         ids = list(self.chat.branches.order_by("created_at", "pk").values_list("pk", flat=True))
         branching.choose_branch(
             user=self.user, chat=self.chat, branch_id=self.dice.choice(ids), now=self.now
         )
 
     def maintain(self) -> None:
-        """What the worker does after a turn."""
+        """Run maintenance as the worker does after a turn."""
         maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=self.now)
 
     def publish(self) -> None:
-        """What a turn does at the high mark."""
+        """Publish as a turn does at the high threshold."""
         assert self.chat.active_branch_id
         publish_prepared(branch_id=self.chat.active_branch_id, now=self.now)
 
     def compact(self) -> None:
-        """Compact now."""
+        """Run a compaction."""
         controls.compact_now(user=self.user, chat=self.chat, now=self.now)
         self.maintain()
 
 
 def check(chat: Chat) -> None:
-    """The laws that hold after every step."""
+    """Check the invariants that hold after every step."""
     in_force = set()
     for branch in Branch.objects.select_related("active_compaction__base", "chat").filter(
         chat=chat
@@ -163,7 +163,7 @@ def check(chat: Chat) -> None:
 
 
 def check_receipts(chat: Chat, *, known: set[Any]) -> None:
-    """Each new prompt accounts for every message of its branch, once."""
+    """Check that each new prompt accounts for every message of its branch, once."""
     for receipt in Receipt.objects.filter(turn__branch__chat=chat).exclude(pk__in=known):
         known.add(receipt.pk)
         check_partition(

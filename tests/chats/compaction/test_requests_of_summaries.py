@@ -1,4 +1,4 @@
-"""The request for a summary, built again from rows, for its owner and for auditors."""
+"""Summary requests, rebuilt from rows, for the owner of the chat and for auditors."""
 
 import re
 from datetime import datetime
@@ -34,7 +34,7 @@ from tests.chats.compaction.conftest import (
 from tests.chats.compaction.test_ladder import BAD
 from tests.contextpolicy.people import person, signed_in
 
-# One request reads all of it.
+# With these values one request reads the whole chat.
 MARKS = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
 
 
@@ -42,7 +42,7 @@ MARKS = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tok
 def row(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
 ) -> Compaction:
-    """A summary that a model was asked for in one call; what it wrote was of no use."""
+    """A summary attempt with one model call and an unusable answer."""
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(*[wrote("Too short")] * 9)
     maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
@@ -74,7 +74,7 @@ def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
 
 
 def in_the_first_version(row: Compaction) -> tuple[WireMessage, ...]:
-    """The request that the first version of the prompt made of the same messages."""
+    """Return the request for the same messages in the first version of the prompt."""
     messages = Message.objects.filter(branch=row.branch, seq__range=(row.from_seq, row.to_seq))
     return summary_request(
         messages=history.load_all(messages.order_by("seq"), counter=ApproximateCounter()),
@@ -114,7 +114,7 @@ def test_a_request_has_authors_and_days_and_keeps_its_time_zone(
     say: Say,
     fold: Fold,
 ) -> None:
-    """Summaries from before get the authors and days of their bullets as a list."""
+    """Older summaries get the authors and days of their bullets as a list."""
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(*[wrote()] * 9)
     fold(long_chat)
@@ -230,7 +230,7 @@ def test_a_hidden_instruction_is_told_to_auditors_alone(
     address = f"/chats/{long_chat.pk}/compactions/{made.pk}/request"
     theirs = signed_in(long_chat.owner).get(address).content.decode()
     assert "Rank people" not in theirs
-    assert "keeps its instruction of 31 characters to itself" in theirs
+    assert "instruction of 31 characters" in theirs
     priya = signed_in(person("priya", AUDITOR))
     words = f"/admin/chats/receipt/words/?compaction={made.pk}"
     shown = priya.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
@@ -238,7 +238,7 @@ def test_a_hidden_instruction_is_told_to_auditors_alone(
 
 
 def refused(browser: Client, address: str) -> bool:
-    """Whether the page is none for this person."""
+    """Return True if the page answers 403."""
     return browser.get(address).status_code == 403
 
 

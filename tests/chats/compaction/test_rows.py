@@ -1,4 +1,4 @@
-"""The rows of the reliability table that are about compaction, by name."""
+"""The compaction rows of the reliability table, by name."""
 
 import hashlib
 from collections.abc import Callable
@@ -33,11 +33,11 @@ COUNTER = ApproximateCounter()
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 def everything(chat: Chat) -> str:
-    """A hash of the originals, and of what is in force with its coverage."""
+    """Return a hash of the messages and of the active summary with its coverage."""
     said = Message.objects.order_by("pk").values_list("pk", "seq", "parts", "token_count")
     branch = branch_of(chat)
     row = in_force(chat)
@@ -50,7 +50,7 @@ def everything(chat: Chat) -> str:
 def second_round(
     long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, fold: Fold, say: Say, now: datetime
 ) -> Chat:
-    """A chat with a summary in force, for which a model has to write the next one."""
+    """A chat with an active summary, whose next summary a model has to write."""
     fold(long_chat)
     set_policy(summarization_model=writer.slug)
     for _ in range(6):
@@ -59,7 +59,7 @@ def second_round(
 
 
 def prepare_and_publish(chat: Chat, now: datetime) -> None:
-    """What a worker does after a turn and within the next one."""
+    """Run the worker's steps after a turn and within the next turn."""
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
     publish_prepared(branch_id=branch_of(chat).pk, now=now)
 

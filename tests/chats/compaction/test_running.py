@@ -1,4 +1,4 @@
-"""The summaries that a process is writing: renewed together, cancelled when it ends."""
+"""Summaries in progress in a process: leases renewed together, cancelled at shutdown."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ COUNTER = ApproximateCounter()
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> running.Summaries:
-    """A process of its own."""
+    """The registry of one process."""
     summaries = running.Summaries()
     monkeypatch.setattr(running, "here", summaries)
     return summaries
@@ -74,7 +74,7 @@ def test_all_claims_are_renewed_at_every_beat_also_after_one_that_failed(
     row = uuid.uuid4()
 
     class Over(Exception):
-        """Enough beats."""
+        """Ends the loop after enough beats."""
 
     def sleep(_seconds: float) -> None:
         if len(beats) == 2:
@@ -113,7 +113,7 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
     branch = branch_of(long_chat)
     assert branch.summary_due_at == later(now)
     assert not pauses.attempts_on(branch).exists()
-    # The next worker writes it.
+    # The next worker writes the summary.
     here.closing = False
     maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 2))
     assert branch.compactions.filter(status__in=["prepared", "published"]).exists()
@@ -124,7 +124,7 @@ def test_what_follows_a_call_to_a_model_reads_the_clock_again(
     long_chat: Chat, set_policy: SetPolicy, writes: Writes, now: datetime
 ) -> None:
     set_policy(summarization_model="writer")
-    # Two calls, each of which takes five minutes.
+    # Two calls of five minutes each.
     writes([TextDelta("No"), Finished("length")], wrote())
     minutes = iter(range(0, 1000, 5))
     maintain.maintain(

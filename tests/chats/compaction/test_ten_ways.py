@@ -1,7 +1,6 @@
-"""The ten ways in which compaction goes wrong elsewhere.
+"""Ten known failures of compaction in other products.
 
-Each test first shows the failure on the naive way of doing it, written out here, and then that ours
-holds where that one fails.
+Each test first shows the failure with a naive implementation, then that the product avoids it.
 """
 
 import time
@@ -46,7 +45,7 @@ SYSTEM = "You are a shop assistant. Never grant a discount."
 
 
 def last_request(work: Work, user: User, chat: Chat, now: datetime) -> Any:
-    """What the model is sent for one more question."""
+    """Return the model request of one more question."""
     turn = start(user=user, chat=chat, text="And now?", now=now).turn
     worker = work(turn, [TextDelta("So."), Finished("stop")])
     assert turn.status == "completed"
@@ -208,7 +207,7 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
     set_policy(summarization_model=writer.slug)
     for _ in range(14):
         say(chat, chinese, chinese * 2)
-    # Each of its requests, of chunks and merges, twice over.
+    # Enough answers for all its requests, chunks and merges, twice.
     writes(*[wrote(english)] * 20)
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
     model_rows = Compaction.objects.filter(kind="summary").exclude(rung="extractive")
@@ -228,7 +227,7 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
 
 
 def plan_summary(text: str, *, to_seq: int) -> Any:
-    """The summary that the next round folds."""
+    """Return the previous summary for the next round."""
     return Summary("s", text, 1, to_seq, (), COUNTER.count(text))
 
 

@@ -1,7 +1,7 @@
-"""What is said to be sent is what is sent: divider, meter, rail and receipt in every state.
+"""Divider, meter, rail and receipt agree with the prompt in every state of a compaction.
 
-Each state of a compaction is brought about as people and workers do it; then the pages are read,
-the next message is sent, and its receipt is compared with what they said, message by message.
+Each state is produced by actions of users and workers. Then the test reads the pages, sends a
+message and compares its receipt with the pages, message by message.
 """
 
 import re
@@ -38,7 +38,7 @@ WAYS = {
     "summary": r"([\d,]+)(?: messages?)? sent as the summary",
     "none": r"([\d,]+)(?: messages?)? not sent",
 }
-# The lines of the meter by the parts of a receipt's budget.
+# Lines of the meter by the parts of a receipt's budget.
 LABELS = {
     "system": "System",
     "tools": "Tools",
@@ -48,38 +48,38 @@ LABELS = {
 
 
 class Case:
-    """A chat with what people and workers can do in it."""
+    """A chat with the actions of its users and workers."""
 
     def __init__(self, user: User, chat: Chat, say: Say, policy: SetPolicy, now: datetime) -> None:
         self.user, self.chat, self.say, self.policy, self.now = user, chat, say, policy, now
         self.minutes = 0
 
     def later(self) -> datetime:
-        """A minute after the last thing that was done."""
+        """Return the time one minute after the previous action."""
         self.minutes += 1
         return later(self.now, self.minutes)
 
     def talk(self, turns: int = 4) -> None:
-        """More to fold."""
+        """Add turns to summarise."""
         for _ in range(turns):
             self.say(self.chat, f"More. {SENTENCE}", SENTENCE * 3)
 
     def compact(self) -> Compaction:
-        """A summary in force."""
+        """Create and publish a summary."""
         return compact(self.user, self.chat, self.later())
 
     def undo(self, row: Compaction) -> Compaction:
-        """Take it out of use."""
+        """Undo the summary."""
         return undo.undo(user=self.user, compaction=row, now=self.later())
 
     def message(self, seq: int) -> Message:
-        """The message at a place of the active branch."""
+        """Return the message at a position of the active branch."""
         return Message.objects.select_related("branch__chat").get(
             branch=branch_of(self.chat), seq=seq
         )
 
     def mark(self, deed: Callable[..., Message], seq: int) -> None:
-        """Pin, unpin, exclude, include or keep."""
+        """Pin, unpin, exclude, include or keep a message."""
         deed(message=self.message(seq), actor=f"user:{self.user.pk}", now=self.later())
 
 
@@ -87,24 +87,24 @@ State = Callable[[Case], Compaction]
 
 
 def in_force(case: Case) -> Compaction:
-    """One summary."""
+    """Return the active summary."""
     return case.compact()
 
 
 def undone(case: Case) -> Compaction:
-    """The only summary is undone."""
+    """Return the only summary, undone."""
     return case.undo(case.compact())
 
 
 def undone_second(case: Case) -> Compaction:
-    """The second of two is undone: the first stands for what it stood for."""
+    """Return the second summary, undone. The first one is active again."""
     case.compact()
     case.talk()
     return case.undo(case.compact())
 
 
 def undone_both(case: Case) -> Compaction:
-    """Both are undone, the second is looked at."""
+    """Return the second summary after both were undone."""
     first = case.compact()
     case.talk()
     second = case.undo(case.compact())
@@ -113,13 +113,13 @@ def undone_both(case: Case) -> Compaction:
 
 
 def redone(case: Case) -> Compaction:
-    """The second is undone and put back."""
+    """Return the second summary after undo and redo."""
     row = undone_second(case)
     return undo.redo(user=case.user, compaction=row, now=case.later())
 
 
 def replaced(case: Case) -> Compaction:
-    """The first, after the second took its place."""
+    """Return the first summary after the second one replaced it."""
     first = case.compact()
     case.talk()
     case.compact()
@@ -127,7 +127,7 @@ def replaced(case: Case) -> Compaction:
 
 
 def prepared(case: Case) -> Compaction:
-    """One that waits for approval."""
+    """Return a summary that is pending approval."""
     case.policy(
         token_budget=9000,
         reserve_tokens=1000,
@@ -143,14 +143,14 @@ def prepared(case: Case) -> Compaction:
 
 
 def overtaken(case: Case) -> Compaction:
-    """One that was prepared when its ground was taken away."""
+    """Return a prepared summary whose source messages changed."""
     row = prepared(case)
     case.mark(marks.exclude, 3)
     return row
 
 
 def window_over_summary(case: Case) -> Compaction:
-    """A summary, then a window on top of it, because the prompt has no more room."""
+    """Return a window move on top of a summary, caused by a smaller budget."""
     row = case.compact()
     case.talk(12)
     Message.objects.filter(branch__chat=case.chat, seq=row.to_seq + 2).update(pinned_at=case.now)
@@ -160,21 +160,21 @@ def window_over_summary(case: Case) -> Compaction:
 
 
 def summary_under_window(case: Case) -> Compaction:
-    """The summary of the same state."""
+    """Return the summary below that window move."""
     window = window_over_summary(case)
     assert window.base is not None
     return window.base
 
 
 def pinned_covered(case: Case) -> Compaction:
-    """A message that a summary was made of is pinned afterwards."""
+    """Return a summary with a message pinned afterwards."""
     row = case.compact()
     case.mark(marks.pin, 3)
     return row
 
 
 def pinned_before(case: Case) -> Compaction:
-    """A pinned message in the range, and one that was unpinned since."""
+    """Return a summary whose range has a pinned message and one unpinned afterwards."""
     case.mark(marks.pin, 3)
     case.mark(marks.pin, 4)
     row = case.compact()
@@ -183,13 +183,13 @@ def pinned_before(case: Case) -> Compaction:
 
 
 def excluded_before(case: Case) -> Compaction:
-    """An excluded message in the range; undone, it is still not sent."""
+    """Return an undone summary with an excluded message, which stays excluded."""
     case.mark(marks.exclude, 3)
     return case.undo(case.compact())
 
 
 def excluded_covered(case: Case) -> Compaction:
-    """A message that the second of two summaries was made of is excluded."""
+    """Return the second summary after one of its messages was excluded."""
     case.compact()
     case.talk()
     row = case.compact()
@@ -198,7 +198,7 @@ def excluded_covered(case: Case) -> Compaction:
 
 
 def incomplete(case: Case) -> Compaction:
-    """A reply in the range that was cut by a fault, and one that somebody kept."""
+    """Return a summary over two incomplete replies, of which the owner kept one."""
     Message.objects.filter(branch__chat=case.chat, seq__in=[2, 4]).update(finish="incomplete")
     row = case.compact()
     case.mark(marks.keep, 4)
@@ -206,7 +206,7 @@ def incomplete(case: Case) -> Compaction:
 
 
 def branched(case: Case) -> Compaction:
-    """A branch from within the second summary's range: the first is in force there."""
+    """Return the second summary, after a branch inside its range on which the first is active."""
     case.compact()
     case.talk()
     row = case.compact()
@@ -216,7 +216,7 @@ def branched(case: Case) -> Compaction:
 
 
 def erased(case: Case) -> Compaction:
-    """A message that the second summary was made of is erased."""
+    """Return the second summary after one of its messages was erased."""
     case.compact()
     case.talk()
     row = case.compact()
@@ -225,7 +225,7 @@ def erased(case: Case) -> Compaction:
 
 
 def cut(case: Case) -> Compaction:
-    """The first is undone under a policy that cuts."""
+    """Return an undone summary under a policy that shortens messages."""
     row = undone(case)
     case.policy(
         token_budget=9000,
@@ -238,14 +238,14 @@ def cut(case: Case) -> Compaction:
 
 
 def not_used(case: Case) -> Compaction:
-    """In force, under a policy that makes no use of summaries."""
+    """Return a published summary under a policy that does not use summaries."""
     row = case.compact()
     case.policy(strategy="simple", window_size=5, max_chars_per_message=4000)
     return row
 
 
 def kept_as_text(case: Case) -> Compaction:
-    """In force, under a layout that sends the chat as text."""
+    """Return a published summary under a layout that sends the chat as text."""
     row = case.compact()
     case.policy(
         token_budget=9000,
@@ -282,14 +282,14 @@ STATES: list[State] = [
 
 
 def receipt_of_next(case: Case, work: Callable[..., Any]) -> Receipt:
-    """Send a message and read what its call was sent."""
+    """Send a message and return the receipt of its call."""
     turn = start(user=case.user, chat=case.chat, text="And now?", now=case.later()).turn
     work(turn, [TextDelta("Well."), Finished("stop")])
     return Receipt.objects.get(turn=turn)
 
 
 def fates_in(receipt: Receipt, *, last: int) -> dict[int, str]:
-    """What became of each message before the question."""
+    """Return the form in which each earlier message was sent: full, cut, summary or none."""
     found = {}
     for origin, _, seq, _, cut_to, _, results_to in receipt.segments:
         if seq and origin != "question":
@@ -302,7 +302,7 @@ def fates_in(receipt: Receipt, *, last: int) -> dict[int, str]:
 
 
 def counts_in(words: str) -> dict[str, int]:
-    """The numbers of a divider's sentence."""
+    """Return the numbers in a divider's sentence."""
     found = {way: re.search(pattern, words) for way, pattern in WAYS.items()}
     return {way: int(hit[1].replace(",", "")) for way, hit in found.items() if hit}
 
@@ -333,7 +333,7 @@ def test_divider_meter_rail_and_receipt_say_the_same(
     rails = {seqs[pk]: sent for pk, sent in RAIL.findall(thread)}
     assert rails, "no rail on the page"
     assert {seq: fates[seq] for seq in rails if seq} == rails
-    # What is not in the thread stands under a summary, and is not sent itself.
+    # Messages outside the thread are covered by a summary and not sent.
     assert {fates[seq] for seq in fates if seq not in rails} <= {"summary", "none"}
     check_meter(thread, receipt=receipt)
     if state is branched:
@@ -355,7 +355,7 @@ def test_divider_meter_rail_and_receipt_say_the_same(
 
 
 def originals_of(client: Client, chat: Chat, row: Compaction) -> dict[int, str]:
-    """What stands beside each original on the first page of them."""
+    """Return the label of each original on the first page of originals."""
     address = f"/chats/{chat.pk}/compactions/{row.pk}/originals"
     html = tight(client.get(address, headers={"HX-Request": "true"}).content.decode())
     marks = r'id="original-[0-9a-f-]{36}-(\d+)".*?<span>#\1</span>(?:<span class="chip">([^<]+))?'
@@ -363,11 +363,11 @@ def originals_of(client: Client, chat: Chat, row: Compaction) -> dict[int, str]:
 
 
 def check_meter(thread: str, *, receipt: Receipt) -> None:
-    """Each part of the meter is that of the receipt, and so is their sum without the question."""
+    """Check each part of the meter against the receipt, and the sum without the question."""
     lines = {label: int(tokens.replace(",", "")) for label, tokens, _ in PART.findall(thread)}
     budget = receipt.budget
     is_text = receipt.effective_policy.values["layout"] != "multi_turn"
-    # In a text layout the first piece carries the joints, also that of the question.
+    # In a text layout the first piece includes the separators, also that of the question.
     near = 8 if is_text else 0
     for part, label in LABELS.items():
         assert abs(lines.get(label, 0) - budget[part]) <= near, part
@@ -379,7 +379,7 @@ def check_meter(thread: str, *, receipt: Receipt) -> None:
 
 
 def check_divider(thread: str, *, row: Compaction, wanted: Counter[str]) -> None:
-    """What the marker in the thread says of its messages, if it has one there."""
+    """Check the sentence of the divider in the thread, if there is one."""
     marker = re.search(
         rf'<(section|details) class="marker[^"]*" id="compaction-{row.pk}".*?</\1>',
         thread,
@@ -390,7 +390,7 @@ def check_divider(thread: str, *, row: Compaction, wanted: Counter[str]) -> None
         return
     row.refresh_from_db()
     words = strip_tags(marker[0])
-    if row.status == "undone" or (len(wanted) > 1 and "not used now" not in words):
+    if row.status == "undone" or (len(wanted) > 1 and "not in use" not in words):
         assert counts_in(words) == dict(wanted)
     if row.kind == "window":
         assert f"{wanted['none']} messages no longer sent" in words

@@ -1,4 +1,4 @@
-"""Programs that speak to /v1, with a model that says what it is told, in the test's database."""
+"""Fixtures: clients of /v1 and a model that plays scripts, in the test's database."""
 
 import json
 import uuid
@@ -31,30 +31,30 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def checked(built_again: None) -> None:
-    """What any call here was sent is built again from rows."""
+    """Rebuild the request of every call in these tests from rows."""
 
 
 USAGE = UsageReport(20, 9, 5, 0)
 
 
 class Silent:
-    """A bus on which nothing is said: what a program gets comes from the database."""
+    """A bus without frames, so that clients get their data from the database."""
 
     lagged = False
     frames: ClassVar[list[Any]] = []
 
     @asynccontextmanager
     async def follow(self, key: str) -> AsyncIterator["Silent"]:
-        """The hub's side."""
+        """Open a subscription, as the hub does."""
         yield self
 
     async def next(self, *, seconds: float) -> None:
-        """The subscription's side."""
+        """Return no frame, as a subscription does."""
 
 
 @dataclass
 class Answer:
-    """What came back: the status that the server would send, headers and body."""
+    """A response: HTTP status, headers and body."""
 
     status: int
     headers: Any
@@ -62,12 +62,12 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Parse the body as JSON."""
         return json.loads(self.body)
 
     @property
     def text(self) -> str:
-        """The reply's text, whole or from its pieces."""
+        """Return the text of the reply, whole or joined from its chunks."""
         if self.headers["Content-Type"].startswith("application/json"):
             return str(self.json["choices"][0]["message"]["content"])
         deltas = [c["choices"][0]["delta"] for c in self.chunks if c.get("choices")]
@@ -75,24 +75,24 @@ class Answer:
 
     @property
     def chunks(self) -> list[dict[str, Any]]:
-        """The events of a stream that are JSON."""
+        """Return the JSON events of a stream."""
         lines = [line.removeprefix("data: ") for line in self.body.split("\n\n") if line]
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     @property
     def chat(self) -> Chat:
-        """The chat that took the request."""
+        """Return the chat that received the request."""
         return Chat.objects.get(pk=self.headers["X-Context-Chat"])
 
     @property
     def turn(self) -> Turn:
-        """The turn that replied."""
+        """Return the turn that replied."""
         return Turn.objects.get(pk=self.headers["X-Context-Report-Id"])
 
 
 @dataclass
 class Program:
-    """A program with a key; its model replies at once with the next script."""
+    """A client with an API key. Its model replies immediately with the next script."""
 
     secret: str
     sent: list[tuple[str, dict[str, str]]]
@@ -100,7 +100,7 @@ class Program:
     count: int = 0
 
     def open(self, body: Any, *, path: str = "chat/completions", **headers: str) -> Any:
-        """Send a request and return the response, its reply not yet written."""
+        """Send a request and return the response, before its reply is written."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         client = Client(headers={"Authorization": f"Bearer {self.secret}", **headers})
         return client.post(f"/v1/{path}", data, content_type="application/json")
@@ -117,7 +117,7 @@ class Program:
         return Answer(response.held.status, {**response.headers, **response.held.headers}, body)
 
     def work(self, turn_id: str, *script: Any) -> None:
-        """What a worker does with a turn; without a script each reply is another one."""
+        """Process a turn as a worker does. Without a script, each reply is different."""
         self.count += 1
         said = script or (TextDelta(f"reply {self.count}"), Finished("stop"))
         provider = ScriptedProvider([list(said)])
@@ -128,14 +128,14 @@ class Program:
     def ask(
         self, messages: Messages, *script: Any, headers: dict[str, str] | None = None, **more: Any
     ) -> Answer:
-        """Send a conversation, let the model reply, and return what came back."""
+        """Send a conversation, let the model reply, and return the response."""
         response = self.open({"model": "demo", "messages": messages, **more}, **(headers or {}))
         if response.streaming:
             self.work(response["X-Context-Report-Id"], *script)
         return self.close(response)
 
     def talk(self, texts: list[str], messages: Messages | None = None, **more: Any) -> Messages:
-        """Have a growing conversation; return it with its replies."""
+        """Send a growing conversation and return it with its replies."""
         messages = list(messages or [])
         for text in texts:
             messages.append(user(text))
@@ -144,27 +144,27 @@ class Program:
 
     @property
     def prompt(self) -> list[tuple[str, str]]:
-        """The newest prompt: role and text of each message."""
+        """Return role and text of each message in the newest prompt."""
         return [(wire.role, wire.content) for wire in self.requests[-1].messages]
 
 
 def user(text: Any) -> dict[str, Any]:
-    """A message of the user."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def assistant(text: str | None, *calls: dict[str, Any]) -> dict[str, Any]:
-    """A reply."""
+    """Return a reply."""
     return {"role": "assistant", "content": text, **({"tool_calls": list(calls)} if calls else {})}
 
 
 def system(text: str, role: str = "system") -> dict[str, Any]:
-    """A system text."""
+    """Return a system message."""
     return {"role": role, "content": text}
 
 
 def call(call_id: str, arguments: str = '{"city": "Oslo"}', name: str = "weather") -> Any:
-    """A call of a tool."""
+    """Return a tool call."""
     return {
         "id": call_id,
         "type": "function",
@@ -173,12 +173,12 @@ def call(call_id: str, arguments: str = '{"city": "Oslo"}', name: str = "weather
 
 
 def result(call_id: str, text: str) -> dict[str, Any]:
-    """The result of a tool."""
+    """Return a tool result."""
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 def calling(*ids: str, text: str = "") -> tuple[Any, ...]:
-    """A script: the model calls the tool of the weather."""
+    """Return a script in which the model calls the weather tool."""
     calls = [
         ToolCallDelta(n, call_id, "weather", '{"city": "Oslo"}') for n, call_id in enumerate(ids)
     ]
@@ -199,7 +199,7 @@ TOOLS = [
 
 
 def said_in(chat: Chat) -> list[tuple[int | None, str, str]]:
-    """Everything that was said in a chat, with its seq."""
+    """Return all messages of a chat with their sequence numbers."""
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     return [(row.seq, row.role, row.text) for row in rows]
 
@@ -209,14 +209,14 @@ MakeProgram = Callable[..., Program]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count without the vocabulary, and no broker."""
+    """Use an approximate token counter and no broker."""
     monkeypatch.setattr(views, "O200kCounter", ApproximateCounter)
     monkeypatch.setattr(connection.STREAMS, "hub", Silent)
 
 
 @pytest.fixture
 def make(sent: list[tuple[str, dict[str, str]]], demo_model: ModelSpec) -> MakeProgram:
-    """Make a program of a person."""
+    """Create a client for a user."""
 
     def making(owner: User, *, scopes: tuple[str, ...] = ("gateway",)) -> Program:
         _, secret = keys.create_key(owner=owner, name="app", scopes=scopes, now=timezone.now())
@@ -227,17 +227,17 @@ def make(sent: list[tuple[str, dict[str, str]]], demo_model: ModelSpec) -> MakeP
 
 @pytest.fixture
 def program(make: MakeProgram, alice: User) -> Program:
-    """Alice's program."""
+    """Alice's client."""
     return make(alice)
 
 
 def key_of(program: Program) -> ApiKey:
-    """The row of a program's key."""
+    """Return the row of a client's key."""
     key = keys.authenticate(secret=program.secret, now=timezone.now())
     assert key is not None
     return key
 
 
 def queued(sent: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """The tasks that were sent, without the replies."""
+    """The enqueued tasks, without those for replies."""
     return [task for task, _ in sent if task != queue.RUN_TURN]

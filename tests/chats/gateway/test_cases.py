@@ -1,4 +1,4 @@
-"""What went wrong elsewhere behind a gateway: tails, stale indexes, catalogues, caches."""
+"""Known failures of other gateways: tails, outdated indexes, tool catalogues, caches."""
 
 from itertools import pairwise
 from typing import Any
@@ -36,7 +36,7 @@ WEATHER: dict[str, Any] = dict(TOOLS[0]["function"])  # type: ignore[arg-type]  
 
 
 def long(program: Program, count: int, said: Messages | None = None, **more: Any) -> Messages:
-    """A conversation that grows by so many long questions."""
+    """Add this number of long questions to a conversation."""
     start = len(said or []) // 2
     return program.talk(
         [f"Question {start + n}. {SENTENCE * 8}" for n in range(count)], said, **more
@@ -44,7 +44,7 @@ def long(program: Program, count: int, said: Messages | None = None, **more: Any
 
 
 def whole(said: Messages) -> list[tuple[str, str]]:
-    """A conversation as a prompt has it that leaves nothing out."""
+    """Return a conversation as a complete prompt contains it."""
     return [(message["role"], message["content"]) for message in said]
 
 
@@ -59,7 +59,7 @@ def test_an_edit_keeps_the_older_summary_that_ends_before_it(
     said = long(program, 8, said)
     second = fold(chat, at=timezone.now())
     assert first.to_seq < second.to_seq
-    # Between the ends of the two: the older one stands, the newer one does not.
+    # A position between the ends of the two summaries: only the older one is usable.
     at = first.to_seq + 2 - first.to_seq % 2
     assert at < second.to_seq
     answer = program.ask([*said[:at], user("Another question")])
@@ -67,7 +67,7 @@ def test_an_edit_keeps_the_older_summary_that_ends_before_it(
     assert (answer.headers["X-Context-Decision"], branch.fork_seq) == ("branch", at)
     assert summary_of(branch.active_compaction) == first
     assert answer.headers["X-Context-Status"] == "summarised"
-    # Before the end of the older one nothing stands for anything.
+    # A position before the end of the older summary: no summary is usable.
     early = program.ask([*said[:2], user("Another question")])
     assert summary_of(early.turn.branch.active_compaction) is None
     assert program.prompt == whole([*said[:2], user("Another question")])
@@ -83,12 +83,12 @@ def test_a_crafted_tail_gets_no_summary(
     chat = Chat.objects.get()
     summary = fold(chat, at=timezone.now())
     tail = [*said[4:], user("What was said before?")]
-    # Of somebody else nothing is found, however much of it is right.
+    # Chats of other users are never matched, even if the content is identical.
     of_bob = make(bob)
     answer = of_bob.ask(tail, headers=header)
     assert (answer.headers["X-Context-Decision"], answer.chat.owner) == ("new", bob)
     assert not any(summary.text[:40] in text for _, text in of_bob.prompt)
-    # And who says the tail of their own chat gets what they sent, on a branch without a summary.
+    # The tail of the client's own chat is sent unchanged, on a branch without a summary.
     own = program.ask(tail, headers=header)
     assert own.chat == chat
     assert (own.turn.branch.client_windowed, own.turn.branch.active_compaction) == (True, None)
@@ -103,7 +103,7 @@ def test_an_index_that_lacks_the_end_leaves_nothing_out(program: Program, known:
     GatewayNode.objects.filter(branch__chat=chat, seq__gt=known).delete()
     answer = program.ask([*said, user("And now?")])
     assert program.prompt == whole([*said, user("And now?")])
-    # What is there is still found, and said once.
+    # Known messages are still recognised, and stored only once.
     rows = list(Message.objects.filter(branch__chat=answer.chat).values_list("seq", flat=True))
     assert rows.count(1) == 1
     receipt = Receipt.objects.get(turn=answer.turn)
@@ -123,7 +123,7 @@ def test_windows_alone_leave_sixty_prompts_nearly_all_append_only(
         prompts.append(program.prompt)
     grown = [after[: len(before)] == before for before, after in pairwise(prompts)]
     moves = grown.count(False)
-    # The window moved, so the rule is put to the test.
+    # The window moved, so the test covers the rule.
     assert moves >= 1
     assert len(prompts[-1]) < len(said) - 1
     assert sum(grown) / len(grown) >= 0.95
@@ -141,7 +141,7 @@ def test_a_catalogue_of_tools_in_the_input_gives_a_summary_of_words(
     called = [ToolCallDelta(0, "c", "delete_all", "{}"), Finished("tool_calls")]
     model = writes(called, wrote(), wrote())
     row = fold(Chat.objects.get(), at=timezone.now())
-    # A summariser is offered no tool; an answer that calls one is no summary.
+    # The summariser gets no tools. An answer with a tool call is not a summary.
     assert all(request.tools == () for request in model.requests)
     assert "delete_all" in asked_for(model.requests[0])
     assert row.text.strip()
@@ -203,7 +203,7 @@ def test_a_huge_list_of_tools_counts(program: Program, set_policy: SetPolicy) ->
     assert with_many.prompt_tokens <= 3500
     assert len(with_many.segments) < len(with_few.segments)
     assert with_many.left_out
-    # Alone too large, they are refused, and nobody is asked.
+    # If the tools alone exceed the limit, the request is refused without a model call.
     asked = len(program.requests)
     huge = [
         {

@@ -1,4 +1,4 @@
-"""What coding agents and chat clients do apart from plain conversations."""
+"""Requests of coding agents and chat clients other than plain conversations."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_a_title_call_does_not_open_the_conversation(
 
 
 def items(*texts: str) -> tuple[Item, ...]:
-    """Messages of a user."""
+    """Return user messages."""
     return tuple(Item("user", (TextPart(text),)) for text in texts)
 
 
@@ -188,7 +188,7 @@ def test_pending_is_reported_only_if_a_summary_can_follow(
 
 
 def remind(program: Program, texts: list[str], reminder: str, **more: Any) -> list[Any]:
-    """Talk as a client that appends a reminder to its newest message alone."""
+    """Talk as a client that appends a reminder only to its newest message."""
     said: list[dict[str, Any]] = []
     answers = []
     for text in texts:
@@ -227,7 +227,7 @@ def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> No
     first = program.ask([user(text)])
     said = [user("My question"), assistant(first.text), user("And now?")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
-    # Neither does a reminder hide another question.
+    # A reminder does not make a different question match.
     reminded = remind(program, ["One"], "\n\nBe brief.")
     said = [user("On"), assistant(reminded[0].text), user("Two\n\nBe brief.")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"

@@ -1,4 +1,4 @@
-"""One request and its reply: forms, streams, tools, parameters, policy, receipts."""
+"""Chat completions: formats, streams, tools, parameters, policy and receipts."""
 
 import asyncio
 import uuid
@@ -71,7 +71,7 @@ def test_a_whole_reply_and_its_prompt(program: Program) -> None:
         ["tools", "client"],
     ]
     turn = answer.turn
-    # What the program asked for goes with the end of its turn; the receipt has what was sent.
+    # The request fields are deleted at the end of the turn. The receipt has the request as sent.
     assert (turn.client, turn.api_key is not None) == ({}, True)
     assert answer.headers["X-Context-Status"] == "full"
     assert answer.headers["X-Context-Report"].endswith(f"/turns/{turn.pk}")
@@ -97,7 +97,7 @@ def test_a_stream_of_words_and_calls_with_its_usage(program: Program) -> None:
     assert (chunks[-1].choices, chunks[-1].usage and chunks[-1].usage.total_tokens) == ([], 29)
     assert answer.body.endswith("data: [DONE]\n\n")
     assert Turn.objects.get().status == "completed"
-    # Nothing of the product's own ran, and none of its tools was offered.
+    # None of the product's own tools was offered or called.
     assert Message.objects.get(role="assistant").parts[-1]["type"] == "tool_call"
 
 
@@ -126,7 +126,7 @@ def test_characters_that_cannot_be_stored_are_replaced_and_the_session_goes_on(
 
 
 def streamed(program: Program, *changes: dict[str, Any], leaves: bool = False) -> str:
-    """What a program reads while its turn changes so: one piece after each change."""
+    """Return the streamed body while the turn goes through these changes, one chunk per change."""
     response = program.open({"model": "demo", "messages": [user("hi")], "stream": True})
     turn = Turn.objects.get()
     change = sync_to_async(Turn.objects.filter(pk=turn.pk).update)
@@ -138,7 +138,7 @@ def streamed(program: Program, *changes: dict[str, Any], leaves: bool = False) -
             await change(**values)
             text += (await anext(pieces)).decode()
         if leaves:
-            # As the server does it when the connection is gone.
+            # Cancel as the server does after a lost connection.
             reading = asyncio.create_task(anext(pieces))
             await asyncio.sleep(0.05)
             reading.cancel()
@@ -153,7 +153,7 @@ BEGUN = {"attempt": 1, "step": 1, "partial_text": "One"}
 
 
 def test_words_are_passed_on_as_they_are_written_and_a_break_is_an_error(program: Program) -> None:
-    """The bus says nothing here: the words come from the row, at its checkpoints."""
+    """The bus has no frames, so the text comes from the row's checkpoints."""
     said = streamed(
         program,
         BEGUN,
@@ -181,7 +181,7 @@ def test_a_reply_that_began_anew_after_its_first_words_is_an_error(program: Prog
 
 
 def key_answers(program: Program, body: Any, *, path: str = "chat/completions") -> Answer:
-    """A request sent again under its key, replied to if a worker has to."""
+    """Repeat a request with its key. A worker replies if the turn is still open."""
     response = program.open(body, path=path, **KEY)
     if response.streaming:
         turn = Turn.objects.get(pk=response["X-Context-Report-Id"])
@@ -240,7 +240,7 @@ def test_a_key_whose_turn_was_stopped_or_failed_begins_it_again(
     repeated = program.close(program.open(body, **KEY))
     assert (repeated.text, repeated.headers["X-Context-Decision"]) == ("whole", "repeat")
     assert repeated.turn == again.turn
-    # The person's message is there once; what the program goes on with is found.
+    # The user message is stored once, and the continued conversation is recognised.
     assert Message.objects.filter(role="user").count() == 2
     third = program.ask([*sent, assistant("whole"), user("Three")])
     assert (third.chat, third.headers["X-Context-Decision"]) == (again.chat, "continue")
@@ -284,7 +284,8 @@ def test_a_database_that_is_away_is_an_error_in_openais_form(
     def away(_turn_id: Any) -> Any:
         raise OperationalError("the connection was refused")
 
-    monkeypatch.setattr(relay, "read_row", away)
+    for name in ("read_row", "read_row_with_thoughts"):
+        monkeypatch.setattr(relay, name, away)
     answer = program.close(response)
     assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
     assert answer.json["error"].keys() == {"message", "type", "param", "code"}
@@ -334,7 +335,7 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
     said = program.talk([f"Question {n} " + "word " * 60 for n in range(6)])
     response = program.open({"model": "demo", "messages": [*said, user("Go on")]})
     overflow = ProviderError("context_overflow", status=400, limit=500, actual=900)
-    # The first call overflows, the second has what fits.
+    # The first call overflows. The second one is smaller and succeeds.
     program.work(response["X-Context-Report-Id"], overflow)
     answer = program.close(response)
     assert (answer.status, answer.text) == (200, "ok")
@@ -424,7 +425,7 @@ def test_S17_who_may_not_is_told_so(
     assert Chat.objects.count() == 1
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/responses/resp_1", "/v1/%00"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/nothing/resp_1", "/v1/%00"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
 def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
     program: Program, path: str, method: str
@@ -438,7 +439,7 @@ def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
 
 
 def listed_by(program: Program) -> list[str]:
-    """The names in the list of models."""
+    """Return the names in the model list."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     return [entry["id"] for entry in client.get("/v1/models").json()["data"]]
 
@@ -447,7 +448,7 @@ def test_S17_the_models_of_a_person_and_their_policies(
     program: Program, alice: Any, set_policy: SetPolicy, now: Any
 ) -> None:
     ModelSpec.objects.create(slug="dear", provider="demo", name="dear")
-    # A policy that cannot work with any model keeps nobody from the list.
+    # A policy that is too large for every model does not break the list.
     broken = ContextPolicy.objects.create(slug="broken", name="Broken")
     broken.current = PolicyVersion.objects.create(
         policy=broken,
@@ -475,14 +476,14 @@ def test_S17_the_models_of_a_person_and_their_policies(
     assert client.get("/v1/models/dear").status_code == 404
     refused = program.close(program.open({"model": "dear", "messages": [user("hi")]}))
     assert (refused.status, refused.json["error"]["code"]) == (403, "model_not_allowed")
-    # A policy that is not assigned to her is not hers to name; then it is.
+    # The user cannot select a policy that is not assigned to her.
     other = {"model": "policy:other", "messages": [user("hi")]}
     assert program.close(program.open(other)).status == 404
     PolicyAssignment.objects.create(policy=named, level="user", user=alice)
     answer = program.ask([user("hi")], model="policy:other")
     assert program.prompt[0] == ("system", "Be kind.")
     assert answer.chat.policy == named
-    # It governs the chat's summaries too, and the explained policy names it.
+    # The selected policy also applies to summaries and to the explanation.
     told = explained.explain_for(explained.viewpoint_in(alice, chat=answer.chat))
     assert "other" in str(told)
     assert model_choice.choose(chat=answer.chat).values.system_text == "Be kind."
@@ -493,12 +494,12 @@ def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat
     assert (answer.chat, answer.headers["X-Context-Decision"]) == (chat, "continue")
     program.ask([user("Second")], model=f"chat:{chat.pk}")
     assert [text for _, text in program.prompt] == ["First", "reply 1", "Second"]
-    # Brought along whole, it is found as well, although its first part was written elsewhere.
+    # A request with the full history is recognised too, although single messages were sent before.
     said = [user("First"), assistant("reply 1"), user("Second"), assistant("reply 2")]
     whole = program.ask([*said, user("More")], model=f"chat:{chat.pk}")
     assert whole.headers["X-Context-Decision"] == "continue"
     assert [seq for seq, _, _ in said_in(chat)] == [1, 2, 3, 4, 5, 6]
-    # While it replies, another message has to wait.
+    # While the reply is written, another message is refused.
     program.open({"model": f"chat:{chat.pk}", "messages": [user("Third")]})
     busy = program.close(program.open({"model": f"chat:{chat.pk}", "messages": [user("Fourth")]}))
     assert (busy.status, busy.json["error"]["code"]) == (409, "chat_busy")
@@ -511,7 +512,7 @@ def test_a_request_that_is_repeated_under_its_key_gets_the_same_reply(
     header = {"Idempotency-Key": "k1"}
     body = {"model": "demo", "messages": [user("hi")]}
     first = program.open(body, **header)
-    # Sent again while the reply is written, and streamed after it.
+    # The request is repeated while the reply is written.
     again = program.open(body, **header)
     program.work(first["X-Context-Report-Id"])
     answers = [
@@ -521,12 +522,14 @@ def test_a_request_that_is_repeated_under_its_key_gets_the_same_reply(
     ]
     assert {answer.text for answer in answers} == {"reply 1"}
     assert [a.headers["X-Context-Decision"] for a in answers] == ["new", "repeat", "repeat"]
+    replayed = [a.headers.get("Idempotent-Replayed", "") for a in answers]
+    assert replayed == ["", "true", "true"]
     assert (Turn.objects.count(), Message.objects.count()) == (1, 2)
     other = program.close(program.open({**body, "seed": 1}, **header))
     assert (other.status, other.json["error"]["code"]) == (422, "idempotency_key_reused")
     of_charlie = make(charlie).ask([user("hi")], headers=header)
     assert of_charlie.chat.owner == charlie
-    # An erasure takes what the body could be compared with.
+    # Erasure deletes the salt of the body's hash.
     message = Message.objects.filter(branch__chat=answers[0].chat).get(seq=1)
     erasure.erase_message(user=answers[0].chat.owner, message=message, now=timezone.now())
     assert IdempotencyRecord.objects.get(owner=answers[0].chat.owner).salt == ""

@@ -1,4 +1,4 @@
-"""Embeddings through OpenAI's own client, with a model server behind the gateway."""
+"""Embeddings through OpenAI's client, with a model server behind the gateway."""
 
 import json
 from typing import Any
@@ -36,13 +36,13 @@ SECRET = "The words of the quarterly report"
 
 
 class Through(httpx2.BaseTransport):
-    """Lets a client speak to the gateway of this process."""
+    """A transport that connects a client to the gateway in this process."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """What a server would answer."""
+        """Return the response of the gateway."""
         path = request.url.path.removeprefix("/v1/")
         answer = self.program.close(self.program.open(request.read(), path=path))
         headers = {"content-type": answer.headers["Content-Type"]}
@@ -50,7 +50,7 @@ class Through(httpx2.BaseTransport):
 
 
 def client_of(program: Program) -> openai.OpenAI:
-    """OpenAI's client with the key of a program."""
+    """Return OpenAI's client with a key of the user."""
     http = httpx2.Client(transport=Through(program))
     return openai.OpenAI(
         base_url="http://gateway/v1", api_key=program.secret, http_client=http, max_retries=0
@@ -59,7 +59,7 @@ def client_of(program: Program) -> openai.OpenAI:
 
 @pytest.fixture
 def embedder(openai_server: FakeServer, settings: Settings) -> ModelSpec:
-    """A model that makes embeddings and is in no chat."""
+    """An embedding model that no chat uses."""
     settings.ALLOWED_PRIVATE_PROVIDERS = frozenset({openai_server.host})
     ProviderAccount.objects.create(slug="vectors", name="Vectors", base_url=openai_server.base_url)
     return ModelSpec.objects.create(
@@ -72,7 +72,7 @@ def embedder(openai_server: FakeServer, settings: Settings) -> ModelSpec:
 
 
 def events() -> list[dict[str, Any]]:
-    """What the ledger has of requests that were passed on."""
+    """Return the ledger events of pass-through requests."""
     return [
         event.data for event in AuditEvent.objects.filter(type="gateway.passed_on").order_by("pk")
     ]
@@ -114,7 +114,7 @@ def test_embeddings_come_back_counted_and_nothing_is_stored(
 
 
 def passed() -> PassedOn:
-    """The first request that was passed on."""
+    """Return the first pass-through request."""
     return PassedOn.objects.order_by("pk")[0]
 
 
@@ -130,7 +130,7 @@ def test_models_that_embed_are_listed_but_in_no_chat(program: Program) -> None:
 
 
 def listed(program: Program) -> list[dict[str, Any]]:
-    """What the program may name."""
+    """Return the names in the model list."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     data: list[dict[str, Any]] = client.get("/v1/models").json()["data"]
     return data

@@ -1,4 +1,4 @@
-"""Which end user and which conversation a request names."""
+"""The end user and the conversation that a request names."""
 
 from itertools import combinations
 from typing import Any
@@ -26,6 +26,6 @@ def test_no_character_joins_two_end_users() -> None:
 
 
 def test_usual_end_users_keep_their_rooms() -> None:
-    """Chats of before are found again: their rooms were made of these names."""
+    """Existing chats are still found, because their room names used this format."""
     assert identity_of({}, {"user": "ann"}).end_user == "\x1f\x1fann"
     assert identity_of({}, {"safety_identifier": "ann"}).end_user == "\x1fann\x1f"

@@ -1,4 +1,4 @@
-"""Images that programs send: stored with their message, sent on, shown, counted, erased."""
+"""Images in requests: stored with their message, sent to the model, shown, counted, erased."""
 
 import base64
 import hashlib
@@ -36,23 +36,23 @@ ADDRESS = "https://pictures.example/harbour.png?signature=1"
 
 
 def url_of(data: bytes = PNG, kind: str = "image/png") -> str:
-    """A data URL."""
+    """Return a data URL."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def seen(url: str, text: str = "What is this?", **more: str) -> dict[str, Any]:
-    """A message of the user with a text and an image."""
+    """Return a user message with a text and an image."""
     image = {"type": "image_url", "image_url": {"url": url, **more}}
     return user([{"type": "text", "text": text}, image])
 
 
 def sha(data: bytes) -> str:
-    """The hash by which an image is known."""
+    """Return the hash that identifies an image."""
     return hashlib.sha256(data).hexdigest()
 
 
 def wire_of(program: Program) -> list[dict[str, Any]]:
-    """The messages of the newest call as they went over the wire."""
+    """Return the messages of the newest call in wire format."""
     messages: list[dict[str, Any]] = body_of(program.requests[-1])["messages"]
     return messages
 
@@ -60,7 +60,7 @@ def wire_of(program: Program) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_an_image_is_stored_with_its_message_and_sent_on(program: Program, kind: str) -> None:
     data = KINDS[kind]
-    # What the address says of its type does not count.
+    # The media type in the URL is ignored. The image data decides.
     answer = program.ask([seen(url_of(data, "image/heic"), detail="low")])
     assert answer.status == 200
     assert wire_of(program)[-1]["content"] == [
@@ -107,7 +107,7 @@ def test_a_chat_is_found_again_by_its_image(program: Program) -> None:
     chat = Chat.objects.get()
     program.talk(["second"], messages)
     assert Chat.objects.count() == 1
-    # The image was not stored twice; another one is another beginning.
+    # The image is stored once. A different image starts a different branch.
     assert MessageImage.objects.count() == 1
     other = [seen(url_of(PNG + b"!")), *messages[1:], user("second")]
     program.ask(other)
@@ -173,7 +173,7 @@ def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program)
 
 
 def page_of(owner: User) -> Client:
-    """A signed-in browser."""
+    """Return a signed-in browser."""
     client = Client()
     client.force_login(owner)
     return client

@@ -1,4 +1,4 @@
-"""New keys for /v1 come with a policy for coding agents; it follows the window of the model."""
+"""New keys for /v1 get a policy for coding agents that adapts to the model's window."""
 
 from datetime import datetime
 from typing import Any
@@ -16,13 +16,13 @@ from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import CODING_AGENTS, leave_demo, seed_policies
 from tests.chats.gateway.conftest import TOOLS, MakeProgram, Program, key_of, system, user
 
-# As long as the instructions of coding agents.
+# The typical length of a coding agent's instructions.
 INSTRUCTIONS = "You are a coding agent. Read files before you edit them. " * 1_500
 
 
 @pytest.fixture
 def agent(make: MakeProgram, alice: User, now: datetime) -> Program:
-    """A client with a new key, beside the shipped policies."""
+    """A client with a new key and the shipped policies."""
     seed_policies(now=now)
     leave_demo(actor="system", now=now)
     ModelSpec.objects.update(supports_tools=True, context_window=200_000)

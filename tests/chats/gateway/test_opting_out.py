@@ -1,4 +1,4 @@
-"""Requests of which nothing is kept, and those that only ask what would become of them."""
+"""Pass-through requests, which store no content, and dry runs."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ Model = Callable[..., ScriptedProvider]
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """What the web process's own calls are answered with."""
+    """Set the script for model calls in the web process."""
 
     def scripted(*script: Any) -> ScriptedProvider:
         said = list(script or (TextDelta("It is "), TextDelta("secret."), USAGE, Finished("stop")))
@@ -57,7 +57,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def ask(program: Program, messages: Messages, headers: Any = None, **more: Any) -> Answer:
-    """Send a conversation whose reply no worker writes."""
+    """Send a conversation without a worker."""
     body = {"model": "demo", "messages": messages, **more}
     return program.close(program.open(body, **(headers or {})))
 
@@ -74,13 +74,13 @@ def test_characters_that_cannot_be_stored_are_replaced_in_what_is_passed_on(
 
 
 def keeping_nothing(program: Program) -> Program:
-    """The same program with its key set so."""
+    """Set the client's key to pass-through."""
     ApiKey.objects.update(unmanaged=True)
     return program
 
 
 def stored() -> str:
-    """Every value of every row, as the tests' database has them."""
+    """Return all stored values of the database."""
     said = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names():
@@ -155,7 +155,7 @@ def test_responses_and_calls_of_tools_are_passed_on_too(program: Program, model:
     answer = program.close(program.open(body, path="responses"))
     assert [item["type"] for item in answer.json["output"]] == ["message", "function_call"]
     assert PassedOn.objects.get().kind == "responses"
-    # Nothing is kept that a program could go on from.
+    # No response is stored, so none can be continued.
     model()
     again = {**body, "previous_response_id": answer.json["id"]}
     refused = program.close(program.open(again, path="responses"))
@@ -256,7 +256,7 @@ def test_a_program_that_leaves_ends_the_call(program: Program, model: Model) -> 
 
 
 def pause(seconds: float) -> Callable[[Any], Any]:
-    """A step of a script in which the model says nothing."""
+    """A pause in a script."""
 
     async def rest(_worker: Any) -> None:
         await asyncio.sleep(seconds)
@@ -317,7 +317,7 @@ def test_a_stream_ends_once_its_key_is_revoked(
 
 
 def rows() -> dict[str, int]:
-    """How many rows each table has."""
+    """Return the number of rows of each table."""
     return {kind.__name__: kind.objects.count() for kind in apps.get_models()}  # type: ignore[attr-defined]  # each has one
 
 
@@ -335,7 +335,7 @@ def test_a_dry_run_tells_what_would_come_and_stores_nothing(
     assert (told["object"], told["decision"], told["chat"]) == (
         "context.dry_run", "continue", str(chat.pk),
     )  # fmt: skip
-    # What then really goes.
+    # Compare with the real request.
     assert (rows(), said_in(chat), len(sent)) == (before, said, tasks)
     real = program.ask(asked)
     receipt = Receipt.objects.get(turn=real.turn)

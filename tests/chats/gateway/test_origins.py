@@ -1,4 +1,4 @@
-"""Pages of other origins may use /v1 only if the operator lists their origin."""
+"""Pages of other origins can use /v1 only if the operator lists their origin."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ ALLOW = "Access-Control-Allow-Origin"
 
 @pytest.fixture(autouse=True)
 def allowed(settings: Any) -> None:
-    """One origin is listed."""
+    """List one origin."""
     settings.GATEWAY_ORIGINS = [PAGE]
 
 
 def preflight(origin: str, path: str = "/v1/chat/completions") -> Any:
-    """The request that a browser sends before it sends a key."""
+    """Send the preflight request of a browser."""
     headers = {
         "Origin": origin,
         "Access-Control-Request-Method": "POST",
@@ -37,7 +37,7 @@ def test_a_listed_origin_may_ask_and_read(program: Program) -> None:
     assert (answer.status_code, answer[ALLOW]) == (200, PAGE)
     assert "Origin" in answer["Vary"]
     assert "X-Context-Status" in answer["Access-Control-Expose-Headers"]
-    # Also the refusal can be read; without a key nothing is done.
+    # The page can read the refusal too. The request has no key.
     refused = Client().get("/v1/models", headers={"Origin": PAGE})
     assert (refused.status_code, refused[ALLOW]) == (401, PAGE)
 

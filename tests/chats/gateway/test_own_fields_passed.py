@@ -1,4 +1,4 @@
-"""Fields that only a model's server understands pass through the gateway in both directions."""
+"""Server-specific fields pass through the gateway in both directions."""
 
 import json
 from typing import Any
@@ -31,14 +31,14 @@ RESPONSE_TOOLS = [{"type": "function", **FUNCTION}]
 
 
 class Door:
-    """One way to ask: an interface, whole or as a stream, with a policy or passed on."""
+    """A type of request: an API, whole or streamed, with a policy or as pass-through."""
 
     def __init__(self, program: Program, *, stream: bool, off: bool, monkeypatch: Any) -> None:
         self.program, self.stream, self.off = program, stream, off
         self.monkeypatch = monkeypatch
 
     def ask(self, path: str, body: dict[str, Any], *script: Any) -> Answer:
-        """Send a request and have the model reply."""
+        """Send a request and let the model reply."""
         provider = ScriptedProvider([list(script)])
         if self.off:
             given = lambda *_given, **_named: provider  # noqa: E731  # a stand-in
@@ -56,7 +56,7 @@ class Door:
 
     @property
     def sent(self) -> list[dict[str, Any]]:
-        """The messages that the model's server got last."""
+        """Return the messages of the last model request."""
         found: list[dict[str, Any]] = body_of(self.program.requests[-1])["messages"]
         return found
 
@@ -66,7 +66,7 @@ class Door:
 def door(
     request: Any, program: Program, set_policy: SetPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> Door:
-    """A way to ask."""
+    """Each combination of streaming and pass-through."""
     stream, off = request.param
     if off:
         set_policy(unmanaged="asked")
@@ -74,7 +74,7 @@ def door(
 
 
 def reply_in(answer: Answer) -> dict[str, Any]:
-    """The message of a reply as a program puts it together and sends it again."""
+    """Return the message of a reply as a client assembles it and sends it again."""
     if answer.headers["Content-Type"].startswith("application/json"):
         message: dict[str, Any] = answer.json["choices"][0]["message"]
         return message
@@ -88,7 +88,7 @@ def reply_in(answer: Answer) -> dict[str, Any]:
 
 
 def output_of(answer: Answer) -> list[dict[str, Any]]:
-    """The items of a response."""
+    """Return the items of a response."""
     if answer.headers["Content-Type"].startswith("application/json"):
         found: list[dict[str, Any]] = answer.json["output"]
         return found
@@ -103,7 +103,7 @@ def output_of(answer: Answer) -> list[dict[str, Any]]:
 
 
 def assert_given_back(message: dict[str, Any]) -> None:
-    """The reply has every field of its server."""
+    """Check that the reply has every field of its server."""
     assert message["reasoning_content"] == "Hm."
     assert message["reasoning_details"] == DETAILS
     (made,) = message["tool_calls"]

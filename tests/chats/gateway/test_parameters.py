@@ -1,4 +1,4 @@
-"""Which fields of a request reach the model server."""
+"""Request fields that are forwarded to the model server."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""A program that resends its growing conversation is recognised, and nothing else is.
+"""A client that resends its growing conversation is recognised. Other requests are not.
 
-The numbers are those of the study of gateways, section 4.
+The case numbers come from section 4 of the study of gateways.
 """
 
 from typing import Any
@@ -32,13 +32,13 @@ SAME = (TextDelta("The same."), USAGE, Finished("stop"))
 
 
 def decision(answer: Any) -> str:
-    """How the place of a request was found."""
+    """Return the decision of the response: how its position was found."""
     assert answer.status == 200, answer.body
     return str(answer.headers["X-Context-Decision"])
 
 
 def grown(program: Program, count: int) -> Messages:
-    """A conversation of so many questions, each with its reply."""
+    """Return a conversation with this number of questions and replies."""
     return program.talk([f"Question {n}" for n in range(1, count + 1)])
 
 
@@ -54,7 +54,7 @@ def test_one_chat_whatever_changes_around_its_messages(
     said: Messages = []
     for n in range(1, 7):
         if n == 4:
-            # The key is rotated: it is still hers.
+            # A rotated key still belongs to the same user.
             program = make(alice)
         said.append(user([{"type": "text", "text": f"Question {n}", "cache_control": {"t": n}}]))
         asides = [system(f"Reminder {n}", "developer")] if n > 2 else []
@@ -76,7 +76,7 @@ def test_a_loop_of_tools_is_found_by_its_results(program: Program) -> None:
     first = program.ask(said, *calling("a", "b"), tools=TOOLS)
     assert first.json["choices"][0]["finish_reason"] == "tool_calls"
     assert first.json["choices"][0]["message"]["content"] is None
-    # As other writers give it back: other ids, spaces and an empty text.
+    # Other clients return it with different ids, spaces and an empty text.
     spaced = [call("x", '{ "city":"Oslo" }'), call("y", '{"city"  : "Oslo"}')]
     said += [assistant("", *spaced), result("x", "cold"), result("y", "warm")]
     second = program.ask(said, *calling("c"), tools=TOOLS)
@@ -96,7 +96,7 @@ def test_a_loop_of_tools_is_found_by_its_results(program: Program) -> None:
         (1, "user"), (2, "assistant"), (3, "assistant"), (4, "assistant"), (5, "user"),
         (6, "assistant"),
     ]  # fmt: skip
-    # Each went once and whole to the model, no call without its result.
+    # The model got each call once, with its result.
     assert [m.role for m in program.requests[-1].messages].count("tool") == 3
 
 
@@ -125,7 +125,7 @@ def test_equal_beginnings_are_chats_of_their_own(program: Program) -> None:
     again = program.ask([head, user("hi")], prompt_cache_key="one", user="u")
     assert decision(fresh) == decision(again) == "new"
     assert program.prompt[1:] == [("user", "hi")]
-    # Both go on beside each other, each found by its own reply.
+    # Both conversations continue in parallel, each recognised by its own reply.
     for answer in (fresh, again, fresh, again):
         said = [head, user("hi"), assistant(answer.text), user("And?")]
         more = program.ask(said, prompt_cache_key="one", user="u")
@@ -146,7 +146,7 @@ def test_nothing_is_found_across_people(program: Program, make: MakeProgram, bob
     assert (of_bob.chat.owner, mine.chat.owner.username) == (bob, "alice")
     crafted = [assistant(mine.text), user("What was it?")] * 6
     assert decision(make(bob).ask([user("x"), *crafted], headers=header)) != "continue"
-    # An end user of the same key is somebody else, too.
+    # Another end user of the same key counts as another person.
     assert decision(program.ask(said, user="another")) == "new"
 
 
@@ -191,7 +191,7 @@ def test_a_reply_without_its_thoughts_and_spaces_is_still_ours(program: Program)
     said = [user("hi"), assistant("Yes, I am here."), user("And?")]
     second = program.ask(said)
     assert (second.chat, decision(second)) == (first.chat, "continue")
-    # From then on as this program sends it: in another form it is another reply.
+    # From here on the client repeats its own form. Another form counts as a different reply.
     said += [assistant(second.text), user("More?")]
     assert decision(program.ask(said)) == "continue"
     said[1] = assistant("Yes, I am  here.")
@@ -206,12 +206,12 @@ def test_an_edit_is_a_branch_that_knows_nothing_of_what_it_left(program: Program
     answer = program.ask(edited)
     assert (decision(answer), answer.chat) == ("branch", Chat.objects.get())
     assert program.prompt == [(m["role"], m["content"]) for m in edited]
-    # A reply that the program changed is another one, too.
+    # A reply that the client changed also counts as a different message.
     changed = [*said[:5], assistant("I never said this."), user("Go on")]
     assert decision(program.ask(changed)) == "branch"
     assert ("assistant", "I never said this.") in program.prompt
     assert ("assistant", said[5]["content"]) not in program.prompt
-    # The first line goes on where it was.
+    # The original conversation continues on its branch.
     assert decision(program.ask([*said, user("Question 5")])) == "continue"
     assert Branch.objects.count() == 3
 
@@ -223,7 +223,7 @@ def test_the_same_again_is_another_reply_beside_the_first(program: Program) -> N
     assert decision(again) == "branch"
     assert Message.objects.filter(role="user").count() == 3
     assert Branch.objects.get(parent__isnull=False).fork_seq == 5
-    # Each of the two replies leads on to its own branch.
+    # Each of the two replies continues on its own branch.
     more = program.ask([*said, user("Question 3"), assistant(again.text), user("Question 4")])
     assert (decision(more), more.turn.branch.fork_seq) == ("continue", 5)
 
@@ -288,7 +288,7 @@ def test_a_program_that_windows_itself_gets_one_branch(program: Program) -> None
     assert (chat.active_branch, windowed.last_seq, windowed.compaction_paused) == (
         windowed, 60, True,
     )  # fmt: skip
-    # Its own summary in place of the beginning goes to the model as it is.
+    # The client's own summary at the start is sent unchanged.
     summed = [user("Summary so far: 30 questions."), *said[-9:], user("Question 31")]
     answer = program.ask(summed)
     assert program.prompt == [(m["role"], m["content"]) for m in summed]
@@ -322,7 +322,7 @@ def test_twenty_conversations_under_one_key_do_not_mix(program: Program) -> None
     lines: list[Messages] = [[] for _ in range(20)]
     for n in range(3):
         for number, line in enumerate(lines):
-            # Every other one begins with the same words.
+            # Every other conversation starts with the same words.
             line.append(user(f"{'hi' if number % 2 else number} {n}"))
             answer = program.ask(line)
             assert program.prompt == [(m["role"], m["content"]) for m in line]

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: their forms and events, replies that are gone on from, compaction."""
+"""OpenAI's Responses API: formats, events, previous responses and compaction."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ OPEN_CALL: dict[str, Any] = {"type": "function_call", "call_id": "a", "name": "w
 
 
 def ask(program: Program, said: Any, *script: Any, **more: Any) -> Answer:
-    """The response to items, its model replying with the script."""
+    """Send items, let the model reply with the script, and return the response."""
     headers = more.pop("headers", {})
     body = {"model": "demo", "input": said, **more}
     response = program.open(body, path="responses", **headers)
@@ -46,13 +46,13 @@ def ask(program: Program, said: Any, *script: Any, **more: Any) -> Answer:
 
 
 def whole(answer: Answer) -> Response:
-    """A response that has the form of OpenAI's."""
+    """Parse a complete response in OpenAI's format."""
     assert answer.status == 200, answer.body
     return Response.model_validate(answer.json)
 
 
 def events(body: str) -> list[Any]:
-    """The events of a stream, each of its type, numbered in order."""
+    """Return the typed events of a stream and check their sequence numbers."""
     found = []
     for block in body.strip().split("\n\n"):
         name, data = block.split("\n")
@@ -64,7 +64,7 @@ def events(body: str) -> list[Any]:
 
 
 def output(call_id: str, text: Any) -> dict[str, Any]:
-    """The result of a tool."""
+    """Return a tool result."""
     return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
@@ -137,7 +137,7 @@ def test_a_stream_of_words_and_calls(program: Program) -> None:
         done.output
     )
     assert done.usage.total_tokens == 29
-    # Calls alone have no message; their results come back as items and continue the chat.
+    # Tool calls alone have no message. Their results arrive as items and continue the chat.
     asked: list[Any] = [user("And in Oslo?")]
     first = ask(program, asked, *calling("c", "d"), tools=[TOOL], stream=True)
     made = events(first.body)[-1].response.output
@@ -168,7 +168,7 @@ def test_a_stream_that_breaks_off_ends_with_a_failed_response(program: Program) 
     assert found[-2].code == "worker_lost"
     assert (found[-1].response.status, found[-1].response.output) == ("failed", [])
     assert not {"response.completed", "response.output_text.done"} & set(kinds)
-    # Before the first words it is an error with its own status.
+    # Before the first text, the failure is an error response with its own status.
     refused = ask(program, "ho", ProviderError("content_filtered"), stream=True)
     assert (refused.status, refused.json["error"]["code"]) == (400, "content_filter")
 
@@ -185,24 +185,24 @@ def test_a_program_goes_on_from_a_response_by_its_id(
     second = whole(told)
     assert second.previous_response_id == first.id
     answer = ask(program, "Second", previous_response_id=second.id)
-    # Everything once, in order, and the id itself goes nowhere.
+    # Each message appears once, in order. The response id is not part of the prompt.
     texts = ["First", "Hm.", "rain", "reply 2", "Second"]
     assert [text for _, text in program.prompt] == texts
     assert program.requests[-1].parameters == {}
     assert answer.chat == told.chat
     assert not answer.chat.archived
-    # An older response is a place to branch off; the chat is still one.
+    # An older response starts a branch in the same chat.
     fork = ask(program, "Other", previous_response_id=second.id)
     assert fork.headers["X-Context-Decision"] == "branch"
     assert [text for _, text in program.prompt] == [*texts[:-1], "Other"]
     assert Chat.objects.count() == 1
-    # However many branches there are, the one of the response is looked at.
+    # The branch of the response is checked regardless of the number of branches.
     with monkeypatch.context() as patched:
         patched.setattr(recognition, "CANDIDATES", 0)
         back = ask(program, "Back", previous_response_id=whole(answer).id)
     assert back.headers["X-Context-Decision"] == "continue"
     assert back.turn.branch == answer.turn.branch != fork.turn.branch
-    # What was erased does not come back by an id.
+    # An id does not restore erased text.
     message = Message.objects.get(branch__chat=answer.chat, seq=1)
     erasure.erase_message(user=answer.chat.owner, message=message, now=timezone.now())
     after = ask(program, "And?", previous_response_id=second.id)
@@ -257,7 +257,7 @@ def test_a_compaction_is_one_item_that_stands_for_everything(
         program.open({"model": "demo", "input": said}, path="responses/compact")
     )
     compacted = CompactedResponse.model_validate(explicit.json)
-    # Nothing was asked, stored or lost.
+    # The compaction calls no model, stores nothing and loses nothing.
     assert Turn.objects.count() == count
     for items in (made.output, compacted.output):
         assert [item.type for item in items] == ["compaction"]
@@ -266,7 +266,7 @@ def test_a_compaction_is_one_item_that_stands_for_everything(
         assert ask(program, sent).headers["X-Context-Decision"] in ("continue", "branch")
         assert [text for _, text in program.prompt] == ["First", "reply 1", "Second"]
     assert Chat.objects.count() == 1
-    # What was compacted can be compacted again.
+    # A compacted conversation can be compacted again.
     twice = ask(program, [*(item.model_dump() for item in compacted.output), user("Second"),
                           {"type": "compaction_trigger"}])  # fmt: skip
     ask(program, [*(item.model_dump() for item in whole(twice).output), user("Third")])
@@ -323,7 +323,7 @@ def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
         for kind, call_id in (("function_call", "a"), ("custom_tool_call", "b"))
     ]
     more = ask(program, [*asked, *items, *results], tools=offered, stream=stream)
-    # What came back is recognised as what was said.
+    # The returned calls are recognised as earlier output.
     assert (more.headers["X-Context-Chat"], more.headers["X-Context-Decision"]) == (
         answer.headers["X-Context-Chat"],
         "continue",
@@ -373,8 +373,6 @@ FILE = user([{"type": "input_file", "file_data": "data:,"}])
         ({"said": [user("x"), {**OPEN_CALL, "arguments": "{}"}]}, "input[2]", "invalid_value"),
         ({"said": [user("x"), OPEN_CALL]}, "input[1]", "invalid_value"),
         ({"said": [user("x"), output("a", 1)]}, "input[1].output", "invalid_value"),
-        ({"said": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type",
-         "unsupported_content"),
         ({"said": [{"type": "compaction_trigger"}, user("x")]}, "input[0].type",
          "unsupported_content"),
         ({"said": [{"type": "compaction"}]}, "input[0].encrypted_content", "invalid_value"),

@@ -1,4 +1,4 @@
-"""Summaries stand only for what a program sent the same way again; what goes leaves its row."""
+"""Summaries replace only messages that the client resent unchanged. Expired chats keep a record."""
 
 from datetime import timedelta
 from typing import Any
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.django_db
 
 
 def long(program: Program, count: int = 8) -> Messages:
-    """A conversation long enough to fold."""
+    """Return a conversation long enough for a compaction."""
     return program.talk([f"Question {n}. {SENTENCE * 8}" for n in range(count)])
 
 
 def sources(prompt: list[tuple[str, str]]) -> int:
-    """How many of the questions of a conversation stand in a prompt themselves."""
+    """Return the number of questions that a prompt contains verbatim."""
     return sum(1 for role, text in prompt if role == "user" and text.startswith("Question "))
 
 
@@ -53,19 +53,19 @@ def test_a_branch_takes_over_the_summary_that_ends_before_it(
     on = program.ask([*said, user("Go on")])
     assert on.headers["X-Context-Status"] == "summarised"
     assert sources(program.prompt) == 8 - covered // 2
-    # An edit behind it keeps it; an edit of what it stands for sends the originals.
+    # An edit after the summary keeps it. An edit of a summarised message sends the originals.
     behind = [*said[:14], user("Another question")]
     assert program.ask(behind).headers["X-Context-Status"] == "summarised"
     before = [*said[:2], user("Question 1, but another")]
     edited = program.ask(before)
     assert edited.headers["X-Context-Status"] == "full"
     assert program.prompt == [(m["role"], m["content"]) for m in before]
-    # A reply inside it that comes back changed is not what it stands for.
+    # A changed reply inside the summarised range invalidates the summary.
     changed = [said[0], assistant("I never said this."), *said[2:], user("Go on")]
     answer = program.ask(changed)
     assert answer.headers["X-Context-Status"] != "summarised"
     assert Message.objects.get(branch=answer.turn.branch, seq=2).text == "I never said this."
-    # The first line still has it.
+    # The original branch still uses it.
     again = program.ask([*said, user("Go on"), assistant(on.text), user("And?")])
     assert again.headers["X-Context-Status"] == "summarised"
     assert summary_of(again.turn.branch.active_compaction) == row
@@ -150,7 +150,7 @@ def test_another_model_with_a_smaller_window_gets_what_fits(
 def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program) -> None:
     chat = program.ask([user("hi")]).chat
     kept = program.ask([user("hello")]).chat
-    # A person took this one out of the archived chats: it is theirs.
+    # The user unarchived this chat, so it is not provisional any more.
     Chat.objects.filter(pk=kept.pk).update(archived=False)
     later = timezone.now() + timedelta(hours=25)
     assert list(expired(now=later)) == [chat]
@@ -173,7 +173,7 @@ def test_an_erased_message_leaves_no_mark_by_which_it_could_be_guessed(program: 
     erasure.erase_message(user=message.branch.chat.owner, message=message, now=timezone.now())
     assert set(GatewayNode.objects.values_list("seq", flat=True)) == {1, 2}
     answer = program.ask([*said, user("Go on")])
-    # What is erased does not come back to life: the program's own words are said anew beside it.
+    # The erased message is not restored. The client's text is stored as a new message.
     assert answer.headers["X-Context-Decision"] == "branch"
     message.refresh_from_db()
     assert message.parts == []

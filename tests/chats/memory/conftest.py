@@ -1,4 +1,4 @@
-"""Chats with messages that need no turn, and summaries over them."""
+"""Fixtures: chats with messages but without turns, and summaries that cover them."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +13,7 @@ Cover = Callable[..., Compaction]
 
 
 def branch_of(chat: Chat) -> Branch:
-    """The chat's first branch as it is now."""
+    """Reload the chat's first branch."""
     found = Branch.objects.select_related("active_compaction").get(chat=chat, parent=None)
     found.chat = chat
     return found
@@ -37,7 +37,7 @@ def say(chat: Chat, now: datetime) -> Say:
 
 @pytest.fixture
 def cover(chat: Chat, now: datetime) -> Cover:
-    """Put a summary in force that covers everything up to a seq."""
+    """Activate a summary that covers all messages up to a sequence number."""
     policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
 
     def covering(to_seq: int, *, branch: Branch | None = None) -> Compaction:

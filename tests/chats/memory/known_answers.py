@@ -1,10 +1,10 @@
-"""The same sixteen things said in six languages, each with a question that it answers.
+"""The same sixteen statements in six languages, each with a question that it answers.
 
-Written for these tests. The questions share words with their answers as people's do: in another
-form, order or script, among words that several messages have.
+Written for these tests. Each question shares words with its answer, in another form, order or
+script. Some of the words also occur in other messages.
 """
 
-# Language → (what was said, what is asked).
+# Language → (statement, question).
 KNOWN: dict[str, list[tuple[str, str]]] = {
     "English": [
         ("My sister Anna moved to Bergen last spring.", "Where did my sister Anna move?"),

@@ -1,4 +1,4 @@
-"""The archive of a branch and the search in it, on whichever database runs the tests."""
+"""The archive of a branch and its search, on the database that runs the tests."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +15,7 @@ from tests.chats.memory.conftest import Say, branch_of
 
 
 def found(chat: Chat, question: str, *, most: int = 10) -> list[int | None]:
-    """The seqs that a search finds once the index has caught up."""
+    """Update the index, then return the sequence numbers that a search finds."""
     archive.index(branch_of(chat))
     return [row.seq for row in search(branch_of(chat), question=question, most=most).rows]
 
@@ -36,7 +36,7 @@ def test_indexing_again_adds_only_what_is_new(
     for number in range(5):
         say(f"message {number}")
     cover(3)
-    # With the summary; the next one stands in its place.
+    # Five messages and the summary. A later summary replaces it in the index.
     assert archive.index(branch_of(chat)) == 6
     assert archive.index(branch_of(chat)) == 0
     say("message 5")

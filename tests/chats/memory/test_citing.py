@@ -1,4 +1,4 @@
-"""What a summary or a preference says of a message is a further key to it."""
+"""Summaries and preferences that cite a message help to find it."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -24,7 +24,7 @@ Summarise = Callable[..., Compaction]
 
 @pytest.fixture
 def summarise(chat: Chat, cover: Cover) -> Summarise:
-    """Put a summary in force whose one line cites messages."""
+    """Activate a summary with one line that cites messages."""
 
     def summarising(
         *cited: Message, line: str = LINE, model: str = "writer", branch: Branch | None = None
@@ -44,7 +44,7 @@ def summarise(chat: Chat, cover: Cover) -> Summarise:
 
 @pytest.fixture
 def ask(alice: User, now: datetime) -> Callable[..., Recalled]:
-    """Ask in Alice's chats, once everything is indexed."""
+    """Update the index, then search Alice's chats."""
 
     def asking(question: str = ASKED, **more: Any) -> Recalled:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
@@ -56,12 +56,12 @@ def ask(alice: User, now: datetime) -> Callable[..., Recalled]:
 
 
 def messages(found: Recalled) -> list[str]:
-    """The messages that were found, best first."""
+    """Return the messages found, best first."""
     return [passage.text for passage in found.passages if passage.message_id]
 
 
 def fill(say: Say, number: int = 12) -> None:
-    """Other things that were said."""
+    """Add unrelated messages."""
     for each in range(number):
         say(f"Number {each} of the soups was too salty.")
 
@@ -133,7 +133,7 @@ def test_a_summary_that_is_no_longer_in_force_leads_nowhere(
     fill(say)
     row = summarise(said)
     assert messages(ask())
-    # As if the index still had its words.
+    # Simulates an outdated index that still contains the summary.
     if how == "undone":
         Branch.objects.filter(chat=chat).update(active_compaction=None)
     else:
@@ -171,7 +171,7 @@ def test_nobody_is_led_to_the_messages_of_another(
         sections=[{"title": "Facts", "bullets": bullets}]
     )
     assert SAID not in messages(ask())
-    # Nor does another's summary count.
+    # Summaries of other users are ignored as well.
     keys = [row.pk for row in summary.search_texts.all()]
     assert citing.cited(charlie.pk, keys, stems={"vienna": 1.0, "travel": 1.0}) == {}
 

@@ -1,4 +1,4 @@
-"""Words that were taken out of the index do not stay in its parts."""
+"""Text removed from the index is also removed from its internal segments."""
 
 import sqlite3
 import time
@@ -20,14 +20,14 @@ WORD = "zanzibar7781"
 
 
 def stands_in_the_index() -> bool:
-    """Whether any block of SQLite's full-text table has the word."""
+    """Return True if a block of SQLite's full-text table contains the word."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT block FROM chats_searchtext_words_data")
         return any(WORD.encode() in bytes(block) for (block,) in cursor.fetchall())
 
 
 def found_by(word: str) -> int:
-    """How many rows SQLite's full-text table finds by a word."""
+    """Return the number of rows that SQLite's full-text table finds for a word."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM chats_searchtext_words WHERE chats_searchtext_words MATCH %s",
@@ -59,7 +59,7 @@ def test_clearing_an_index_with_nothing_to_clear_ends(db: None) -> None:
 
 @pytest.fixture
 def file(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A database file with a row that was deleted; the module works on it."""
+    """A database file with a deleted row, for use by the module under test."""
     path = tmp_path / "palimpsest.sqlite3"
     own = base.DatabaseWrapper({**connection.settings_dict, **env.sqlite_database(path)})
     monkeypatch.setattr(clearing, "connection", own)
@@ -72,7 +72,7 @@ def file(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log of a database file."""
+    """Return the write-ahead log of a database file."""
     return path.with_name(f"{path.name}-wal")
 
 

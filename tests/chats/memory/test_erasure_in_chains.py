@@ -1,4 +1,4 @@
-"""An erasure writes an event in the chain of each chat it touches; verification asks for it."""
+"""An erasure adds an event to the chain of each affected chat, and verification requires it."""
 
 import io
 from collections.abc import Callable
@@ -28,7 +28,7 @@ UPGRADE = import_module("chats.migrations.0046_name_erased_receipts")
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask:
-    """Send a message in a chat of Alice's, a minute after the one before, and reply."""
+    """Send a message in a chat of Alice, one minute after the previous one, and reply to it."""
     times = iter(range(1, 1_000))
 
     def asking(text: str, where: Chat | None = None) -> Turn:
@@ -42,13 +42,13 @@ def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask
 
 @pytest.fixture
 def elsewhere(alice: User, now: datetime) -> Chat:
-    """A second chat of Alice's."""
+    """A second chat of Alice."""
     return lifecycle.create_chat(owner=alice, now=now)
 
 
 @pytest.fixture
 def recent(chat: Chat, now: datetime) -> None:
-    """Prompts have the newest messages of a person's other chats."""
+    """Prompts include the newest messages of the user's other chats."""
     policy = create_policy(
         slug="p", name="P", values={"recent_by_user": 20}, actor="system", now=now
     )
@@ -56,23 +56,23 @@ def recent(chat: Chat, now: datetime) -> None:
 
 
 def breaks() -> list[str]:
-    """What the verification finds."""
+    """Return the findings of the verification."""
     return [f"{found.scope} {found.reason}" for found in ledger.verify()]
 
 
 def events(chat: Chat) -> list[dict[str, Any]]:
-    """What a chat's chain has of erased receipts."""
+    """Return the events about erased receipts in a chat's chain."""
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", type="receipt.erased")
     return list(rows.order_by("seq").values_list("data", flat=True))
 
 
 def said_by(turn: Turn) -> Message:
-    """The message that a turn replies to."""
+    """Return the message that a turn replies to."""
     return Message.objects.select_related("branch__chat").get(triggered=turn)
 
 
 def forge(receipt: Receipt, at: datetime) -> None:
-    """Mark a receipt as erased past everything."""
+    """Mark a receipt as erased without an event."""
     Receipt.objects.filter(pk=receipt.pk).update(
         erased_at=at, salt="", prompt_sha256="", body_sha256=""
     )
@@ -137,7 +137,7 @@ def test_a_forged_mark_is_found_beside_a_true_one(
 
     forge(kept.receipts.get(), now)
     assert len(breaks()) == 1
-    assert "is marked as erased, and no row says so" in breaks()[0]
+    assert "is marked as erased without a ledger entry" in breaks()[0]
 
 
 def test_more_receipts_than_one_event_names_are_all_named(
@@ -170,12 +170,12 @@ def test_more_receipts_than_one_event_names_are_all_named(
 
 
 def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Erase as earlier versions did: no event names a receipt."""
+    """Erase in the format of earlier versions, whose events name no receipt."""
     monkeypatch.setattr(erasure_marks.ErasureMarks, "add", lambda *_a, **_k: None)
 
 
 def upgrade() -> None:
-    """Run the upgrade's step over the rows that are there, with the models of then."""
+    """Run the data migration on the current rows, with its historical models."""
     loader = MigrationExecutor(connection).loader
     apps = loader.project_state(("chats", "0046_name_erased_receipts")).apps
     UPGRADE.name_marks(apps, SimpleNamespace(connection=connection))
@@ -209,7 +209,7 @@ def test_an_upgrade_names_earlier_marks_lists_them_and_accepts_no_later_one(
     call_command("ledger_verify", stdout=out)
     listed = [line for line in out.getvalue().splitlines() if "before each chain recorded" in line]
     assert len(listed) == 1
-    assert listed[0].startswith(f"chat:{chat.pk}: row ")
+    assert listed[0].startswith(f"chat:{chat.pk}: entry ")
 
     count = AuditEvent.objects.count()
     upgrade()

@@ -1,4 +1,4 @@
-"""The index is made in the background, in short steps, and by nothing that somebody waits for."""
+"""Background indexing: short steps, outside of requests."""
 
 import time
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ Commit = Any
 
 
 def asked(sent: Sent) -> int:
-    """How many tasks were sent that index."""
+    """Return the number of enqueued indexing tasks."""
     return sum(task == queue.INDEX_CHAT for task, _ in sent)
 
 
@@ -70,7 +70,7 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         coverage.swap(branch_of(chat), to=row)
     assert (queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert SearchPlace.objects.get().due_at is not None
-    # On a machine with much to do one step may not be enough.
+    # On a busy machine, one step may not be enough.
     for _ in range(3):
         archive.index_chat(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
@@ -98,7 +98,7 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
         with django_capture_on_commit_callbacks(execute=True):
             archive.index_chat(chat_id=chat.pk)
         counts.append((SearchText.objects.count(), asked(sent)))
-    # The last of them is the summary.
+    # The last item is the summary.
     assert counts == [(2, 1), (4, 2), (5, 3), (6, 4), (6, 4)]
     assert SearchPlace.objects.get().due_at is None
 
@@ -121,7 +121,7 @@ def test_the_next_task_leaves_a_pause_to_what_people_wait_for(
         archive.catch_up(branch_of(chat))
         for _ in range(3):
             archive.index_chat(chat_id=chat.pk)
-    # When it is asked for, at once; each task that goes on, after the pause.
+    # The first task starts immediately. Each later task starts after the pause.
     assert pauses[:2] == [0.0, archive.PAUSE_SECONDS]
     assert set(pauses[1:]) == {archive.PAUSE_SECONDS}
 
@@ -161,7 +161,7 @@ def test_a_message_that_is_erased_while_it_is_indexed_never_gets_in(
     hold = archive.hold
 
     def too_late(branch_id: Any) -> SearchPlace:
-        # The words were read already; the transaction that puts them in begins after the erasure.
+        # The text was read before the erasure. The transaction that indexes it starts afterwards.
         Message.objects.filter(pk=rows[0].pk).update(erased_at=now)
         return hold(branch_id)
 

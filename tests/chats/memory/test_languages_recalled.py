@@ -1,4 +1,4 @@
-"""What was said is found as well in other languages as in English."""
+"""Recall works as well in other languages as in English."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +15,7 @@ from tests.chats.memory.known_answers import KNOWN
 
 @pytest.fixture
 def share(alice: User, chat: Chat, say: Say, now: datetime) -> Callable[..., dict[int, float]]:
-    """Of a hundred questions in a language, how many have their answer among the first 1 and 3."""
+    """Return the percentage of questions whose answer is among the first 1 and 3 results."""
 
     def measured(language: str) -> dict[int, float]:
         pairs = KNOWN[language]
@@ -46,5 +46,5 @@ def share(alice: User, chat: Chat, say: Say, now: datetime) -> Callable[..., dic
 def test_a_known_answer_is_among_the_first(
     language: str, share: Callable[..., dict[int, float]]
 ) -> None:
-    # As in English, so none stays behind.
+    # Every language reaches the result of English.
     assert share(language) == {1: 100.0, 3: 100.0}

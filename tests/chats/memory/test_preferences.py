@@ -1,4 +1,4 @@
-"""What holds of a person beyond one chat: noted, sent, superseded, deleted, erased."""
+"""Preferences: stored, sent, superseded, deleted and erased."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Ask = Callable[..., Turn]
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, work: Work) -> Ask:
-    """Send a message in a chat of Alice's and let the model reply."""
+    """Send a message in a chat of Alice and let the model reply."""
 
     def asking(text: str, where: Chat | None = None) -> Turn:
         at = later(where or chat)
@@ -42,24 +42,24 @@ def ask(alice: User, chat: Chat, work: Work) -> Ask:
 
 @pytest.fixture
 def agreed(alice: User, now: datetime) -> User:
-    """Alice agreed that something is kept of her."""
+    """Alice, who consented to stored preferences."""
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     return alice
 
 
 def later(chat: Chat) -> datetime:
-    """A moment after everything that was said in a chat."""
+    """Return a time after all messages of a chat."""
     newest = Message.objects.filter(branch__chat=chat).order_by("-created_at").first()
     return (newest.created_at if newest else chat.created_at) + timedelta(minutes=1)
 
 
 def another_chat(owner: User, at: datetime) -> Chat:
-    """A chat that begins at a moment."""
+    """Create a chat at a given time."""
     return lifecycle.create_chat(owner=owner, now=at)
 
 
 def sent(turn: Turn) -> str:
-    """The tail and the question of a turn's last prompt."""
+    """Return the tail and the question of a turn's last prompt."""
     receipt = turn.receipts.order_by("-created_at").first()
     assert receipt is not None
     texts = apps.get_model("chats", "PromptText")
@@ -68,13 +68,13 @@ def sent(turn: Turn) -> str:
 
 
 def current(owner: User, slot: str) -> list[str]:
-    """What is in use in a slot."""
+    """Return the current values of a slot."""
     rows = Preference.objects.filter(owner=owner, slot=slot, status="current")
     return sorted(row.text for row in rows)
 
 
 def places_with(word: str) -> set[str]:
-    """Every table that has the word."""
+    """Return every table that contains the word."""
     found = set()
     for model in apps.get_models():
         fields = [f for f in model._meta.fields if isinstance(f, TextField | CharField | JSONField)]
@@ -109,7 +109,7 @@ def test_what_is_told_counts_at_once_in_its_chat_and_in_new_ones(
     for turn in (after, elsewhere):
         assert sent(turn).startswith("User Preferences: what this person has said")
         assert "- note: I like tea" in sent(turn)
-    # As data, and never in role system.
+    # Sent as data, never with role system.
     assert not any(part[0] == "system" for part in after.receipts.get().segments)
     event = AuditEvent.objects.get(type="preference.noted")
     assert "tea" not in json.dumps(event.data)
@@ -157,7 +157,7 @@ def test_told_again_is_the_same_row_with_more_confidence(agreed: User, ask: Ask)
     first = ask("Remember that I like tea.")
     before = Preference.objects.get().confidence
     ask("Remember that I like  TEA!")
-    # The same message read twice, as after a retry.
+    # The same message is read twice, as after a retry.
     memory_of = first.trigger
     assert memory_of is not None
     message = Message.objects.select_related("branch").get(pk=memory_of.pk)
@@ -170,7 +170,7 @@ def test_told_again_is_the_same_row_with_more_confidence(agreed: User, ask: Ask)
 
 
 def later_of(turn: Turn) -> datetime:
-    """A moment after a turn."""
+    """Return a time after a turn."""
     return turn.queued_at + timedelta(hours=1)
 
 
@@ -347,7 +347,7 @@ def test_what_a_folders_chat_tells_holds_in_that_folder_alone(
 
     assert "Django" in told_inside
     assert "Django" not in told_outside
-    # A name is the person's, whatever the chat lies in.
+    # A name belongs to the user, independent of folders.
     assert "Bob" in told_outside
 
 
@@ -373,7 +373,7 @@ def test_another_persons_rows_are_never_reached(
 
 
 def branch_with_chat(chat: Chat) -> Any:
-    """The chat's branch as a prompt is composed of it."""
+    """Load the chat's branch as a prompt loads it."""
     branch = chat.active_branch
     assert branch is not None
     branch.chat = chat
@@ -496,7 +496,7 @@ def test_what_a_person_asks_to_forget_is_no_longer_sent(
     assert [row.text for row in left] == ["I work as a cook"]
     assert "cook" in sent(turn)
     assert AuditEvent.objects.filter(type="preference.withdrawn").count() == 1
-    # It is learned again when it is said again.
+    # A later message with the same content stores the preference again.
     ask(told)
     assert Preference.objects.filter(owner=agreed, status="current").count() == 2
 

@@ -1,4 +1,4 @@
-"""What ranks a text: its words, their rarity, what stands beside it, and who is meant."""
+"""Ranking of texts: words, rarity, neighbouring messages, and the person meant."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -22,7 +22,7 @@ def text(
     session: int = 1,
     is_own: bool = False,
 ) -> RankedText:
-    """A text at a place."""
+    """Return a text at a position."""
     stems, full = read(said)
     return RankedText.of(
         place,
@@ -37,7 +37,7 @@ def text(
 
 
 def wanted_in(question: str, *said: str, **more: object) -> SearchTerms:
-    """What a question looks for, weighed by these texts."""
+    """Return the weighted terms of a question for these texts."""
     stems, full = read(question)
     texts = [set(read(each)[0]) for each in said]
     number = {stem: sum(stem in each for each in texts) for stem in stems}
@@ -50,7 +50,7 @@ def wanted_in(question: str, *said: str, **more: object) -> SearchTerms:
 
 
 def order(question: str, *said: str, **more: object) -> list[int]:
-    """The places of the texts, counted from 1, best first."""
+    """Return the positions of the texts, counted from 1, best first."""
     wanted = wanted_in(question, *said, **more)
     texts = [text(place, each, wanted=wanted) for place, each in enumerate(said, start=1)]
     return [place for place, _ in rank(texts, wanted=wanted)]

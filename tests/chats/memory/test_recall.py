@@ -1,4 +1,4 @@
-"""The one reader of a person's index: what it finds, and what nobody finds."""
+"""Recall in a user's index: matches, and data of other users that it never returns."""
 
 import uuid
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Ask = Callable[..., Recalled]
 
 @pytest.fixture
 def ask(alice: User, now: datetime) -> Ask:
-    """Ask in Alice's chats, once everything is indexed."""
+    """Update the index, then search Alice's chats."""
 
     def asking(question: str, *, who: User = alice, most: int = 20, **scope: Any) -> Recalled:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
@@ -35,7 +35,7 @@ def ask(alice: User, now: datetime) -> Ask:
 
 
 def said(found: Recalled) -> list[str]:
-    """The texts that were found, best first."""
+    """Return the texts found, best first."""
     return [passage.text for passage in found.passages]
 
 
@@ -75,7 +75,7 @@ def test_names_of_speakers_are_not_compared_by_meaning(
     say("Ann Lee, what a boat! Bob, look")
     ask("boat")
     assert without_speakers(alice.pk, question) == left
-    # Nobody else's speakers are known.
+    # Speakers in chats of other users are unknown.
     assert without_speakers(charlie.pk, question) == question
 
 
@@ -122,7 +122,7 @@ def test_a_temporary_chat_is_never_indexed(chat: Chat, say: Say, ask: Ask, cover
     archive.catch_up(branch_of(Chat.objects.get(pk=chat.pk)))
     assert not SearchText.objects.exists()
     assert not SearchPlace.objects.exists()
-    # Its own archive is searched all the same, by reading it.
+    # The chat's own archive search still works, by reading all messages.
     from chats.memory.search import search  # noqa: PLC0415
 
     found = search(branch_of(Chat.objects.get(pk=chat.pk)), question="herons", most=5)
@@ -163,7 +163,7 @@ def test_a_hit_is_looked_for_once_more_before_it_is_shown(
 ) -> None:
     rows = [say("one heron"), say("two herons"), say("three herons")]
     assert len(ask("heron").passages) == 3
-    # As if the index still had them.
+    # Simulates an outdated index.
     Message.objects.filter(pk=rows[0].pk).update(erased_at=now)
     Message.objects.filter(pk=rows[1].pk).update(excluded=True)
     assert said(ask("heron")) == ["three herons"]

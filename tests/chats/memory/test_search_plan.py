@@ -1,4 +1,4 @@
-"""The search finds what looking through every message would, and reads far less for it."""
+"""The indexed search returns the same results as a full scan, with fewer reads."""
 
 import random
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from chats.record.history import on_path
 from tests.chats.memory.conftest import Cover, Say, branch_of
 from tests.load import bulk
 
-# More messages than a search chooses from; PostgreSQL reads a smaller table without its index.
+# More messages than the candidate limit. PostgreSQL scans smaller tables without the index.
 LONG = 4_000 if connection.vendor == "postgresql" else 2_200
 WORDS = ["heron", "lake", "reed", "boat", "oar", "mist", "stone", "moss", "owl", "fern"]
 
 
 def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> list[int]:
-    """The seqs that the search finds, without any index: every message is read and ranked."""
+    """Return the sequence numbers that a full scan with ranking finds."""
     rows = on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
     found = [row for row in rows.order_by("seq") if row.seq]
     texts = {row.seq or 0: archive.text_of(row) for row in found}
@@ -58,7 +58,7 @@ def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> 
 
 
 def same(branch: Branch, *, to: int, chance: random.Random) -> None:
-    """Thirty questions have the same answers either way."""
+    """Compare both searches for thirty questions."""
     for _ in range(30):
         question = " ".join(chance.choices([*WORDS, "November"], k=chance.randint(1, 5)))
         found = search(branch, question=question, most=12)
@@ -73,7 +73,7 @@ def same(branch: Branch, *, to: int, chance: random.Random) -> None:
 def test_the_index_finds_what_looking_through_every_message_finds(
     seed: int, chat: Chat, say: Say, cover: Cover, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A talk is known by where it begins, which the path of a branch does not follow.
+    # Sessions depend on their first message, which is not always on the path of the branch.
     monkeypatch.setattr(ranking, "SESSION", 0.0)
     chance = random.Random(seed)  # noqa: S311  # to be repeated
 
@@ -84,7 +84,7 @@ def test_the_index_finds_what_looking_through_every_message_finds(
     cover(60)
     archive.index(branch_of(chat))
     same(branch_of(chat), to=60, chance=chance)
-    # Less is archived than indexed, some was withdrawn, and a branch parts from the middle.
+    # Archive fewer messages than indexed, exclude some, and branch in the middle.
     for row in chance.sample(rows, 6):
         Message.objects.filter(pk=row.pk).update(excluded=True)
     archive.forget([rows[3].pk])
@@ -108,7 +108,7 @@ def test_the_index_finds_what_looking_through_every_message_finds(
 
 @pytest.fixture
 def long_chat(chat: Chat, now: datetime) -> Branch:
-    """Archived messages, of which every one says "heron" and two say "owl"."""
+    """A chat with archived messages. All contain "heron" and two contain "owl"."""
     words = bulk.vocabulary()
     said = [f"heron {text}" for text in bulk.texts(LONG, words=words, length=12)]
     said[1_000] += " owl"
@@ -119,7 +119,7 @@ def long_chat(chat: Chat, now: datetime) -> Branch:
 
 
 def statements(branch: Branch, question: str) -> Iterator[str]:
-    """The plans of the statements that a search runs."""
+    """Return the query plans of a search."""
     heard: list[tuple[str, Any]] = []
 
     def hear(execute: Any, sql: str, given: Any, many: bool, context: Any) -> Any:

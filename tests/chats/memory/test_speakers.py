@@ -1,4 +1,4 @@
-"""The search in the archive for what one speaker said, on whichever database runs the tests."""
+"""Archive search by speaker, on the database that runs the tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
 
 def found(chat: Chat, question: str, speaker: str, *, most: int = 10) -> list[int]:
-    """The seqs that a search finds once the index has caught up, in their order."""
+    """Update the index, then return the sequence numbers that a search finds, in order."""
     archive.index(branch_of(chat))
     rows = search.search(branch_of(chat), question=question, most=most, speaker=speaker).rows
     return sorted(row.seq or 0 for row in rows)
@@ -26,7 +26,7 @@ def found(chat: Chat, question: str, speaker: str, *, most: int = 10) -> list[in
 
 @pytest.fixture
 def talked(chat: Chat, say: Say, cover: Cover) -> Chat:
-    """Four speakers, one of whom is the owner, say something of herons; all is archived."""
+    """Four speakers, including the owner, mention herons. All messages are archived."""
     say("The heron stood at the lake")
     say("A heron is a bird", role="assistant", speaker=PLANNER)
     say("That heron was an egret", role="assistant", speaker=CRITIC)
@@ -84,7 +84,7 @@ def test_the_filter_comes_before_the_first_hits_are_chosen(
     cover(32)
     assert found(chat, "heron", "ann") == [1]
     assert found(chat, "heron", "ann", most=1) == [1]
-    # The rare word is the planner's alone: Ann's common word counts all the same.
+    # Only the planner uses the rare word. Ann's message still matches the common word.
     Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "heron"}])
     assert found(chat, "ibis heron", "ann") == [1]
 
@@ -93,7 +93,7 @@ def test_the_filter_comes_before_the_first_hits_are_chosen(
 def test_every_way_through_the_index_knows_the_filter(
     chat: Chat, say: Say, cover: Cover, monkeypatch: pytest.MonkeyPatch, common: int
 ) -> None:
-    # PostgreSQL reads the texts of a common word, and asks its index for others.
+    # PostgreSQL scans the texts for a common word, and uses the index for other words.
     monkeypatch.setattr("chats.memory.fulltext.COMMON", common)
     monkeypatch.setattr(finding, "MOST_CHOSEN", 4)
     for number in range(40):

@@ -1,4 +1,4 @@
-"""What a person tells of themselves is found by rule, and nothing that others say."""
+"""Rules detect what users say about themselves, and ignore statements about others."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""What people tell of themselves in many languages is found; secrets, errands and pointers are not.
+"""Statements about oneself are detected in many languages. Secrets, tasks and references are not.
 
-The two lists are a measure: of what is noted at least 95 % has to be right, and of what is told in
-each language at least 60 % has to be noted.
+The two lists are a benchmark: at least 95 % of the stored preferences must be correct. In each
+language, at least 60 % of the statements must be stored.
 """
 
 import pytest
@@ -87,7 +87,7 @@ TOLD: dict[str, list[tuple[str, str | None]]] = {
         ("我叫王芳。", "王芳"),
     ],
 }
-# Nothing of this is to be noted.
+# None of these may be stored.
 NOT_TOLD = [
     "Remember that.",
     "Remember this",

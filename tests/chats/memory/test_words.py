@@ -1,4 +1,4 @@
-"""What search compares: folded, stemmed words, the same for a text and a question about it."""
+"""Search terms: folded and stemmed words, equal for a text and a question about it."""
 
 import threading
 import unicodedata

@@ -1,7 +1,7 @@
-"""The fake model servers for all provider tests; each test finds its server unconfigured.
+"""Fake model servers for all provider tests. Each test starts with default behaviour.
 
-A test that takes `server` is run against both, through the adapter of each; one that takes
-`openai_server` or `anthropic_server` is about that one's form.
+A test that takes `server` runs against both, with the adapter of each. Tests of one format take
+`openai_server` or `anthropic_server`.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest) -> FakeServer:
 
 
 def fresh(server: FakeServer) -> FakeServer:
-    """The server without what earlier tests configured and sent."""
+    """Reset the settings and recorded requests of the server."""
     server.configure(**Script(len).settings())
     server.forget_requests()
     return server

@@ -1,4 +1,4 @@
-"""Row S15: which addresses may be called as a provider, by name and after resolving."""
+"""Row S15: allowed provider addresses, checked by name and after resolving."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ ALLOWED = [
 ]
 
 REFUSED = [
-    # not a web address, or more than one
+    # Not exactly one HTTP URL.
     "",
     "api.openai.com",
     "ftp://api.openai.com/",
@@ -69,10 +69,10 @@ REFUSED = [
     "https://api%2eopenai.com/v1",
     "https://" + "a" * 64 + ".org/",
     "https://x.org/" + "a" * 5000,
-    # plain http to somewhere public
+    # Plain HTTP to a public host.
     "http://api.openai.com/v1",
     "http://8.8.8.8/v1",
-    # local and private, not listed
+    # Local and private hosts that are not listed.
     "https://localhost/v1",
     "http://localhost:6379/v1",
     "https://sub.localhost/v1",
@@ -88,7 +88,7 @@ REFUSED = [
     "https://100.64.0.1/v1",
     "https://[::1]/v1",
     "https://[fd12:3456::1]/v1",
-    # never
+    # Never allowed.
     "http://169.254.169.254/latest/meta-data/",
     "https://169.254.1.1/",
     "https://100.100.100.200/",
@@ -107,7 +107,7 @@ REFUSED = [
     "https://[::]/",
     "https://[ff02::1]/",
     "https://[2001:db8::1]/",
-    # odd spellings of an address
+    # Unusual spellings of an address.
     "http://2852039166/",
     "https://2130706433/",
     "https://0x7f000001/",
@@ -207,7 +207,7 @@ def test_S15_listed_name_may_be_private_but_not_metadata() -> None:
 
 
 class _Rebinding:
-    """A name that is public when first asked for and local afterwards."""
+    """A name that resolves to a public address first and to a local one later."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -231,11 +231,11 @@ def test_S15_name_that_rebinds_after_the_check_is_not_called(server: FakeServer)
         call(provider, asked("Hello"))
     assert not caught.value.retryable
     assert "not allowed" in caught.value.sentence
-    assert server.stats()["connections"] - before == 1  # the one that asked for the counts
+    assert server.stats()["connections"] - before == 1  # the request for the counts
 
 
 def test_S15_every_request_is_judged_anew(server: FakeServer) -> None:
-    """A kept connection must not outlive the judgement of its name."""
+    """A kept-alive connection must not skip the check of its name."""
     resolver = _Rebinding(["127.0.0.1"], ["169.254.169.254"])
     host = f"rebind.example:{server.port}"
 
@@ -252,7 +252,7 @@ def test_S15_every_request_is_judged_anew(server: FakeServer) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.1", "[::ffff:10.0.0.1]"])
 def test_S15_address_in_place_of_a_name_is_judged_at_the_call_too(host: str) -> None:
-    """The HTTP library asks no resolver for it."""
+    """The HTTP library does not call the resolver for a literal address."""
 
     async def run() -> None:
         async with guarded_client(allowed_private=(), connect_seconds=1) as client:
@@ -328,9 +328,9 @@ def test_S15_endless_error_answer_is_read_no_further_than_needed() -> None:
         ("http://127.0.0.1:11434/v1", True),
         ("http://localhost:11434/v1", True),
         ("http://[::1]:8080/v1", True),
-        # A name is not looked up: an operator listed it.
+        # A listed name is not resolved.
         ("http://ollama:11434/v1", True),
-        # May not be called at all.
+        # Not allowed at all.
         ("http://10.0.0.9:8000/v1", False),
         ("nonsense", False),
         ("https://8.8.8.8/v1", False),

@@ -1,4 +1,4 @@
-"""Events of Anthropic's Messages API, as servers send them, read as ours."""
+"""Parsing of events from Anthropic's Messages API."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def ended(reason: str | None, **usage: Any) -> dict[str, Any]:
 
 
 def read(*events: Mapping[str, Any]) -> list[ProviderEvent]:
-    """What a reader makes of a stream."""
+    """Return the events that a reader parses from a stream."""
     reader = MessageReader()
     found = [e for event in events for e in reader.read(json.dumps(event).encode())]
     return [*found, *reader.finish()]
@@ -107,7 +107,7 @@ def test_thoughts_are_kept_for_their_server_only_with_calls() -> None:
     thinks = opened({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"})
     events = read(START, thinks, closed(), opened(TEXT, index=1), said("So.", index=1), STOP)
     assert not any(isinstance(event, ExtraFields) for event in events)
-    # Without a signature the server would refuse them.
+    # Without a signature, the server would refuse the thinking blocks.
     tool = {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}
     unsigned = opened({"type": "thinking", "thinking": "Hm.", "signature": ""})
     events = read(START, unsigned, closed(), opened(tool, index=1), closed(1), STOP)
@@ -159,7 +159,7 @@ def test_cached_and_written_tokens_are_input_by_our_convention() -> None:
         "service_tier": "standard",
     }
     start = {"type": "message_start", "message": {"usage": counts}}
-    # The later one leaves some out, and null says nothing.
+    # The later usage omits some fields, and null leaves a value unchanged.
     end = ended("end_turn", output_tokens=7, cache_read_input_tokens=None)
     events = read(start, opened(TEXT), said("So."), closed(), end, STOP)
     assert UsageReport(125, 7, 100, 20) in events

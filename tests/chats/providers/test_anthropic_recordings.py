@@ -1,6 +1,6 @@
-"""Recorded exchanges with Anthropic's Messages API: the same requests leave, the replies are read.
+"""Recorded exchanges with Anthropic's Messages API: same requests sent, replies parsed.
 
-A recording is a JSON file of `interactions`; another one of the same form can be put beside them.
+A recording is a JSON file with `interactions`. Further recordings need the same format.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def question(text: str, **changes: Any) -> ProviderRequest:
 
 
 def replayed(name: str, *requests: ProviderRequest) -> list[list[ProviderEvent] | ProviderError]:
-    """What the adapter makes of a recording; the bodies that it sends are those recorded."""
+    """Replay a recording and return the events. Sent bodies must equal the recorded ones."""
     recording = Recording(FOLDER / f"{name}.json")
 
     async def run() -> list[list[ProviderEvent] | ProviderError]:
@@ -77,7 +77,7 @@ def replayed(name: str, *requests: ProviderRequest) -> list[list[ProviderEvent] 
 async def heard(
     provider: AnthropicProvider, asked: ProviderRequest
 ) -> list[ProviderEvent] | ProviderError:
-    """The events of a call, or its error."""
+    """Return the events of a call, or its error."""
     try:
         return await collect(provider, asked)
     except ProviderError as error:

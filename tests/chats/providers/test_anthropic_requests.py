@@ -1,4 +1,4 @@
-"""What leaves for a server with Anthropic's Messages API."""
+"""Requests to servers with Anthropic's Messages API."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ MARK = {"type": "ephemeral"}
 
 
 def said(text: str, **more: Any) -> dict[str, Any]:
-    """A block of text."""
+    """Return a text block."""
     return {"type": "text", "text": text, **more}
 
 
 def conversation(*messages: WireMessage, **changes: Any) -> list[dict[str, Any]]:
-    """The messages of a request."""
+    """Return the messages of a request."""
     found: list[dict[str, Any]] = body_of(asked("", messages=messages, **changes))["messages"]
     return found
 
@@ -170,7 +170,7 @@ def test_options_take_its_names_and_others_stay(
 
 
 def thinking(value: str, *, most: int = 8000, **changes: Any) -> dict[str, Any]:
-    """What a request says of thoughts and effort."""
+    """Return the thinking and effort fields of a request."""
     body = body_of(asked("Hi.", thinking=value, max_output_tokens=most, **changes))
     return {k: v for k, v in body.items() if k in {"thinking", "output_config"}}
 
@@ -193,7 +193,7 @@ def test_thoughts_are_asked_for_within_the_limit_of_the_reply() -> None:
 
 
 def test_a_step_after_tools_has_no_budget_for_thoughts_that_it_cannot_show() -> None:
-    """The server wants the signed thoughts before the call, and takes the request without any."""
+    """The server requires the signed thinking before a call, unless thinking is disabled."""
     steps = (
         WireMessage("user", "Find it."),
         WireMessage("assistant", "", (CALL,)),
@@ -239,7 +239,7 @@ def test_a_mark_moves_to_the_block_before_where_a_message_has_none() -> None:
 
 
 def test_what_was_marked_is_read_from_the_cache_the_next_time(anthropic_server: FakeServer) -> None:
-    """All three kinds of input are input; those read and written are told beside it."""
+    """Input includes uncached, read and written tokens. The last two are reported separately."""
     long = (WireMessage("system", "Be brief. " * 200), *CHAT[1:])
 
     def used(messages: tuple[WireMessage, ...], marks: tuple[int, ...]) -> UsageReport:
@@ -291,7 +291,7 @@ SIGNED = [
 
 
 def thoughtful(*behind: WireMessage, by: str = "a/claude", **changes: Any) -> list[dict[str, Any]]:
-    """The messages of a request whose last call was made after signed thoughts of a model."""
+    """Return the messages of a request whose last call follows signed thinking of a model."""
     extra = CallExtras(by=by, message={"thinking_blocks": SIGNED, "mood": "calm"}).written()
     messages = (
         WireMessage("user", "Find it."),

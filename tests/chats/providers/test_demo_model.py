@@ -1,4 +1,4 @@
-"""The demo model tells what context it was given, always in the same words."""
+"""The demo model describes its context in fixed sentences."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def test_facts_are_told() -> None:
         "3,456 tokens of the 12,000",
         "messages 1–60",
         "messages 61–66: older than the window",
-        "message 70: excluded by hand",
+        "message 70: excluded manually",
         "`sliding_window`",
         "window of 12",
         "Long \\*chats\\*",
@@ -48,14 +48,14 @@ def test_facts_are_told() -> None:
 
 def test_missing_facts_are_told() -> None:
     answer = demo_answer(asked("Hello"))
-    assert "I was sent 1 message, but nobody told me how they were chosen." in answer
+    assert "I received 1 message, without information on how they were selected." in answer
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"summary_present": False, "summary_range": None}, "**Summary:** none"),
-        ({"summary_range": None}, "one stood in for older messages"),
+        ({"summary_range": None}, "replaces older messages"),
         ({"left_out": ()}, "Nothing was left out."),
         ({"left_out": ((1, 2, "weather"),)}, "messages 1–2: weather"),
         ({"left_out": tuple((n, n, "window") for n in range(20))}, "and 12 more ranges"),
@@ -158,5 +158,5 @@ def test_what_no_message_names_stays() -> None:
 def test_the_answer_tells_of_a_state() -> None:
     facts = replace(FACTS, has_state=True, left_out=((1, 4, "state"),))
     answer = demo_answer(asked("x", facts=facts))
-    assert "**State:** one stood in for the dialogue" in answer
-    assert "messages 1–4: the state stands for it" in answer
+    assert "**State:** replaces the dialogue" in answer
+    assert "messages 1–4: replaced by the state" in answer

@@ -1,4 +1,4 @@
-"""Finding model servers on this host and asking one what it offers."""
+"""Discovery of local model servers and their models."""
 
 import asyncio
 

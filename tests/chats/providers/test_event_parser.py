@@ -1,4 +1,4 @@
-"""The event parser gives the same events however the bytes were cut."""
+"""The event parser yields the same events for every split of the bytes."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Row F13 and laws 49 and 50: what means "too long", with one answer of each provider."""
+"""Row F13 and invariants 49 and 50: context overflow errors, one per provider."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from chats.providers.failures import failure_in_stream, failure_of_response
 from chats.providers.overflow import PATTERNS
 
-# provider, status, the answer's error or whole body, tokens taken, tokens sent
+# Provider, status, error or whole body, token limit, tokens sent.
 OVERFLOWS: list[tuple[str, int, object, int | None, int | None]] = [
     (
         "openai",
@@ -309,7 +309,7 @@ OVERFLOWS: list[tuple[str, int, object, int | None, int | None]] = [
     ("any proxy", 413, "<html>413 Request Entity Too Large</html>", None, None),
 ]
 
-# status and error of what must not be taken for an overflow
+# Status and error of responses that are not overflows.
 OTHERS: list[tuple[str, int, object]] = [
     (
         "openai, waiting helps",

@@ -1,4 +1,4 @@
-"""What goes back to a model server: calls that are valid, and the fields that it wants back."""
+"""Data sent back to a model server: valid calls, and server-specific fields."""
 
 import json
 from dataclasses import replace
@@ -49,18 +49,18 @@ def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) ->
 
 
 def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
-    """A chunk of a reply."""
+    """Return a chunk of a reply."""
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
 def call(arguments: str, **fields: Any) -> dict[str, Any]:
-    """A piece of a tool call."""
+    """Return a fragment of a tool call."""
     named = {"name": fields.pop("name")} if "name" in fields else {}
     return {"index": 0, **fields, "function": {**named, "arguments": arguments}}
 
 
 def read(*chunks: dict[str, Any]) -> list[ProviderEvent]:
-    """The events of a reply."""
+    """Return the events of a reply."""
     reader = ReplyReader()
     events: list[ProviderEvent] = []
     for each in chunks:
@@ -69,7 +69,7 @@ def read(*chunks: dict[str, Any]) -> list[ProviderEvent]:
 
 
 def collected(*chunks: dict[str, Any], origin: str = "deep/m") -> tuple[ToolCallPart, str]:
-    """The first call of a reply as it is stored, and its thoughts."""
+    """Return the first stored call of a reply, and its reasoning."""
     collector = ReplyCollector()
     collector.origin = origin
     for event in read(*chunks):
@@ -78,9 +78,9 @@ def collected(*chunks: dict[str, Any], origin: str = "deep/m") -> tuple[ToolCall
 
 
 def sent(part: ToolCallPart, thoughts: str, *, origin: str, question: bool = False) -> Any:
-    """The message of a call in the next request."""
+    """Return the message of a call in the next request."""
     parts = (ReasoningPart(thoughts), part, ToolResultPart(part.call_id, part.name, "Found."))
-    # Through the stored form, as every message goes.
+    # Convert through the stored form, as for every message.
     kept = parts_from_json(json.loads(json.dumps(parts_to_json(parts))))
     wires = [WireMessage("user", "Search."), *wires_of("assistant", kept)]
     wires += [WireMessage("user", "And?")] if question else []

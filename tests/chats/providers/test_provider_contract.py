@@ -1,4 +1,4 @@
-"""What every provider promises, run against each of them."""
+"""The provider contract, tested for each provider."""
 
 import asyncio
 import re

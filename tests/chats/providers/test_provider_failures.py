@@ -1,4 +1,4 @@
-"""Which of our codes an error answer becomes, and how long the provider asks to wait."""
+"""Mapping of error responses to error codes and retry delays."""
 
 import json
 

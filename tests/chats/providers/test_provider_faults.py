@@ -1,4 +1,4 @@
-"""Every way in which a model server fails, over a real connection (rows F12 to F20)."""
+"""Failures of model servers over a real connection (rows F12 to F20)."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.faults.impostor import own_certificate
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
-# fault, code, may be repeated, pieces of text that came before it
+# Fault, code, retryable, text fragments received before the fault.
 FAILING = [
     ("401", "provider_auth", False, 0),
     ("402", "provider_rejected", False, 0),
@@ -105,7 +105,7 @@ def test_reply_without_an_answer_is_told_apart(
     server: FakeServer, fault: str, text: str, reason: str
 ) -> None:
     if (server.kind, fault) == ("anthropic", "refusal"):
-        # There a model that declines in its own words has replied as usual.
+        # With this API, a model that declines in its own words has replied normally.
         reason = "stop"
     events = call(adapter_to(server), asked(f"[[fake reasoning=2 fault={fault}]]"))
     thoughts = [event.text for event in events if isinstance(event, ReasoningDelta)]
@@ -130,7 +130,7 @@ def test_overflow_names_its_numbers(server: FakeServer) -> None:
 def test_overflow_is_counted_in_real_tokens_when_the_server_does() -> None:
     with FakeServer(counter="o200k") as exact:
         exact.configure(context_limit=10)
-        # Four tokens go to the frame of the message.
+        # The format of a message takes four tokens.
         assert text_in(call(adapter_to(exact), asked(" word" * 6)))
         with pytest.raises(ProviderError) as caught:
             call(adapter_to(exact), asked(" word" * 7))
@@ -167,7 +167,7 @@ def test_each_timeout_is_kept(
 
 
 def test_comments_keep_a_silent_stream_open_no_longer_than_the_first_token_time() -> None:
-    """A server that only says it is working has not begun to answer."""
+    """A server that sends only keep-alive comments has not started to answer."""
 
     async def only_comments(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM_HEAD)
@@ -177,7 +177,7 @@ def test_comments_keep_a_silent_stream_open_no_longer_than_the_first_token_time(
             await asyncio.sleep(0.05)
 
     with pytest.raises(ProviderError) as caught:
-        asyncio.run(_ask_stub(only_comments))
+        asyncio.run(_ask_stub(only_comments, QUICK))
     assert caught.value.code == "provider_timeout"
 
 
@@ -193,7 +193,7 @@ def test_comments_after_the_finish_reason_keep_no_reply_open(
             await asyncio.sleep(0.05)
 
     monkeypatch.setattr("chats.providers.reading.AFTER_FINISH_SECONDS", 0.3)
-    events = asyncio.run(asyncio.wait_for(_ask_stub(lingering), 10))
+    events = asyncio.run(asyncio.wait_for(_ask_stub(lingering, QUICK), 10))
     assert text_in(events) == "Hi"
 
 
@@ -262,7 +262,7 @@ def test_response_that_is_no_whole_http_is_unavailable(answer: bytes) -> None:
 
 
 def test_certificate_that_nobody_vouches_for_is_told_apart(tmp_path: Path) -> None:
-    """The handshake goes to the judged address under the URL's name; nothing is said after it."""
+    """The TLS handshake uses the checked address and the host name. No request follows it."""
     names: list[str | None] = []
     heard: list[asyncio.StreamReader] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -348,20 +348,21 @@ def test_whole_reply_is_not_held_to_the_first_token_time(server: FakeServer) -> 
 
 
 async def _ask_stub(
-    answer: Callable[[asyncio.StreamWriter], Awaitable[None]],
+    answer: Callable[[asyncio.StreamWriter], Awaitable[None]], timeouts: Timeouts = ROOMY
 ) -> list[ProviderEvent]:
+    """Return the events of a call. Only timeout tests use short limits: busy machines are slow."""
     async with stub_server(answer) as port:
-        provider = _adapter_on(port)
+        provider = _adapter_on(port, timeouts)
         try:
             return await collect(provider, asked("Hello"))
         finally:
             await provider.aclose()
 
 
-def _adapter_on(port: int) -> OpenAIProvider:
+def _adapter_on(port: int, timeouts: Timeouts = ROOMY) -> OpenAIProvider:
     return OpenAIProvider(
         base_url=f"http://127.0.0.1:{port}/v1",
         api_key="",
-        timeouts=QUICK,
+        timeouts=timeouts,
         allowed_private=[f"127.0.0.1:{port}"],
     )

@@ -1,4 +1,4 @@
-"""One provider per account value, and no vendor's package before it is needed."""
+"""One provider class per account kind. Vendor packages are imported on first use."""
 
 import asyncio
 import subprocess
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def kind_of(server: FakeServer) -> Kind:
-    """The kind of account that speaks to a fake server."""
+    """Return the account kind for a fake server."""
     return "anthropic" if server.kind == "anthropic" else "openai"
 
 

@@ -1,4 +1,4 @@
-"""What leaves for the model server: messages, tools, options, headers, and what stays here."""
+"""Requests to model servers: messages, tools, options, headers, and omitted fields."""
 
 import asyncio
 import json
@@ -173,7 +173,7 @@ def test_S24_neither_prompt_nor_key_is_logged(
 def test_two_hundred_replies_run_at_once(server: FakeServer) -> None:
     async def all_at_once() -> list[list[ProviderEvent]]:
         provider = adapter_to(server)
-        # Long enough for a busy machine to have begun the last one.
+        # Long enough for a busy machine to start the last call.
         request = asked("[[fake tokens=2 ttft=4000]]")
         replies = await asyncio.gather(*(collect(provider, request) for _ in range(200)))
         await provider.aclose()
@@ -194,7 +194,7 @@ def test_connection_is_used_again_for_the_next_step(server: FakeServer) -> None:
         await provider.aclose()
 
     asyncio.run(steps())
-    # The three steps share one; asking for the counts twice opened the others.
+    # The three steps share one connection. The two requests for counts opened the others.
     assert server.stats()["connections"] - before == 2
 
 

@@ -1,4 +1,4 @@
-"""Replies of servers that bend the schema: tool calls, reasoning, usage, ends."""
+"""Replies of servers that deviate from the schema: tool calls, reasoning, usage, ends."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def _call(arguments: Any, **fields: Any) -> dict[str, Any]:
 
 
 def _calls(events: list[ProviderEvent]) -> list[tuple[str, str]]:
-    """Name and arguments of each call, by index."""
+    """Return name and arguments of each call, by index."""
     deltas = [event for event in events if isinstance(event, ToolCallDelta)]
     ids = {delta.index: delta.call_id for delta in deltas}
     assert all(delta.call_id == ids[delta.index] for delta in deltas)

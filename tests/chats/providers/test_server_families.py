@@ -1,7 +1,7 @@
-"""How each family of model servers ends a reply, and what is made of it; `docs/servers.md`.
+"""How each family of model servers ends a reply, and how it is interpreted; see `docs/servers.md`.
 
-`FAMILIES` is the table of the page. Its streams are short texts of our own in the form of a
-recording of the real server, or of what its public source writes; `Family.source` says which.
+`FAMILIES` is the table of that page. Its streams are short texts in the format of a recording, or
+of the server's public source. `Family.source` says which.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ SAID = "The lamp is lit."
 
 
 def event(chunk: dict[str, Any]) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return f"data: {json.dumps(chunk)}\n\n".encode()
 
 
 def piece(reason: object = None, /, **delta: Any) -> bytes:
-    """A chunk with a delta and a finish reason."""
+    """Return a chunk with a delta and a finish reason."""
     return event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
 
 def called(index: int | None, arguments: str, **fields: Any) -> bytes:
-    """A chunk with a piece of a tool call."""
+    """Return a chunk with a fragment of a tool call."""
     name = {"name": fields.pop("name")} if "name" in fields else {}
     place = {} if index is None else {"index": index}
     call = {**place, **fields, "function": {**name, "arguments": arguments}}
@@ -50,13 +50,13 @@ def called(index: int | None, arguments: str, **fields: Any) -> bytes:
 
 
 def usage(**more: Any) -> bytes:
-    """The last chunk of a server that was asked for its usage."""
+    """Return the last chunk of a server that reports usage."""
     counts = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
     return event({"choices": [], "usage": counts, **more})
 
 
 def typed(kind: str, **fields: Any) -> bytes:
-    """An event of Anthropic's interface."""
+    """Return an event of Anthropic's API."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
@@ -76,18 +76,18 @@ STOPPED = typed("message_delta", delta={"stop_reason": "end_turn"}, usage={"outp
 
 @dataclass(frozen=True)
 class Family:
-    """A row of the page: a family of servers, where its streams are from, how its replies end."""
+    """One row of the table: a server family, the source of its streams, and its reply endings."""
 
     name: str
     source: str
     reason: str
     end: str
-    # A whole reply, pieces of the body, and one in which the server reports an error.
+    # A whole reply, fragments of the body, and a body with a server error.
     whole: tuple[bytes, ...]
     failed: tuple[bytes, ...]
     kind: str = "openai"
     finish: str = "stop"
-    # The finish reasons of this family that mean that it gave up.
+    # Finish reasons of this family for a server that gave up.
     gave_up: tuple[str, ...] = ()
 
 
@@ -95,7 +95,7 @@ FAMILIES = (
     Family(
         name="OpenAI",
         source="Recording",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="Usage, then `[DONE]`",
         whole=(*WORDS, LAST, piece("stop"), *TAIL),
         failed=(*WORDS, FAILED),
@@ -103,7 +103,7 @@ FAMILIES = (
     Family(
         name="Azure OpenAI",
         source="Public documentation; not confirmed",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="`[DONE]`; filter results come in chunks without a choice or a delta",
         whole=(
             event({"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}),
@@ -127,7 +127,7 @@ FAMILIES = (
     Family(
         name="SGLang",
         source="Public source (`serving_chat.py`)",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="Usage, then `[DONE]`; an error comes as a chunk before `[DONE]`",
         whole=(*WORDS, LAST, piece("stop"), *TAIL),
         failed=(*WORDS, FAILED, DONE),
@@ -148,7 +148,7 @@ FAMILIES = (
     Family(
         name="llama.cpp",
         source="Public source and issues (`tools/server`); forks leave out `[DONE]`",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="`[DONE]`, or the connection closes properly without it",
         whole=(*WORDS, LAST, piece("stop"), usage(timings={"predicted_n": 4})),
         failed=(*WORDS, event({"error": {"code": 500, "message": "No.", "type": "server_error"}})),
@@ -156,7 +156,7 @@ FAMILIES = (
     Family(
         name="Ollama",
         source="Public source (`openai/openai.go`, `middleware/openai.go`)",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="Usage, then `[DONE]`",
         whole=(*WORDS, LAST, piece("stop", content=""), *TAIL),
         failed=(*WORDS, FAILED),
@@ -164,7 +164,7 @@ FAMILIES = (
     Family(
         name="LM Studio",
         source="Public documentation; not confirmed",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="`[DONE]`; an error comes as an `error` event",
         whole=(*WORDS, LAST, piece("stop"), DONE),
         failed=(*WORDS, b'event: error\ndata: {"error": {"message": "Model unloaded."}}\n\n'),
@@ -193,7 +193,7 @@ FAMILIES = (
     Family(
         name="DeepSeek",
         source="Recording",
-        reason="In a chunk of its own after the text, together with the usage",
+        reason="In a separate chunk after the text, together with the usage",
         end="`[DONE]`; comments keep a waiting stream open",
         whole=(
             b": keep-alive\n\n",
@@ -247,7 +247,7 @@ FAMILIES = (
     Family(
         name="LiteLLM",
         source="Public source (`proxy_server.py`)",
-        reason="In a chunk of its own after the text",
+        reason="In a separate chunk after the text",
         end="`[DONE]`; an error comes as a chunk before it",
         whole=(*WORDS, LAST, piece("stop"), *TAIL),
         failed=(*WORDS, event({"error": {"message": "x", "type": "None", "code": "500"}})),
@@ -280,7 +280,7 @@ CLOSED = b"0\r\n\r\n"
 
 
 def chunked(data: bytes) -> bytes:
-    """A piece of a body as HTTP sends it."""
+    """Return a chunk of a body in HTTP encoding."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -293,10 +293,10 @@ async def served(
     pause: tuple[int, float] = (-1, 0.0),
     gap: float = 0.4,
 ) -> tuple[str, list[ProviderEvent]]:
-    """Outcome and events of a call whose response is these pieces.
+    """Return outcome and events of a call whose response consists of these pieces.
 
-    `closing` ends the body, `b""` breaks the connection, None keeps it open; `pause`: before which
-    piece to wait how long.
+    `closing` ends the body, `b""` breaks the connection, and None keeps it open. `pause` gives a
+    piece and the seconds to wait before it.
     """
 
     async def answer(writer: Any) -> None:
@@ -334,7 +334,7 @@ async def served(
 
 
 def outcome(pieces: tuple[bytes, ...], **changes: Any) -> tuple[str, str]:
-    """Outcome and text of a response."""
+    """Return outcome and text of a response."""
     ended, events = asyncio.run(served(pieces, **changes))
     return ended, text_in(events)
 
@@ -374,7 +374,7 @@ def test_the_page_has_this_table() -> None:
     assert cells == [(f.name, f.reason, f.end, f.source) for f in FAMILIES]
 
 
-# The rules behind the table, one by one. A pause is longer than the wait after a finish reason.
+# The rules behind the table. A pause is longer than the wait after a finish reason.
 
 
 @pytest.mark.parametrize("reason", ["stop", "STOP", "length", "something_new", "tool_calls"])
@@ -490,7 +490,7 @@ def test_first_bytes_decide_what_a_body_is(label: bytes, body: bytes, size: int)
 
 
 def message(reason: str | None, text: str, /, *, delta: object = None, **more: Any) -> bytes:
-    """A chunk with a whole message, and perhaps a delta beside it."""
+    """Return a chunk with a whole message, and optionally a delta."""
     said = {"role": "assistant", "content": text, **more}
     choice = {"index": 0, "message": said, "finish_reason": reason}
     return event({"choices": [choice | ({} if delta is None else {"delta": delta})]})
@@ -528,7 +528,7 @@ def test_message_brings_what_no_delta_brought() -> None:
 
 
 def calls_in(events: list[ProviderEvent]) -> list[tuple[str, str]]:
-    """Name and arguments of each tool call."""
+    """Return name and arguments of each tool call."""
     found: dict[int, list[str]] = {}
     for each in events:
         if isinstance(each, ToolCallDelta):

@@ -1,4 +1,4 @@
-"""Thoughts that a server leaves in the text are told from it, wherever the pieces were cut."""
+"""Reasoning inside the text of a reply is separated from the answer, for every split."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SAID = "Lamps burn oil.\n\n<think> is a tag."
 
 
 def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
-    """Thoughts and text of a reply in pieces."""
+    """Return reasoning and text of a reply that arrives in pieces."""
     collector = ReplyCollector(folds_thoughts=folds)
     for piece in pieces:
         collector.hear(TextDelta(piece))

@@ -1,4 +1,4 @@
-"""The worst texts of 32,000 characters take at most 1.5 s of a core, code included."""
+"""Rendering 32,000 characters of worst-case input takes at most 1.5 s of CPU time."""
 
 import time
 from collections.abc import Callable
@@ -20,12 +20,15 @@ pytestmark = pytest.mark.wide
 SIZE = 32_000
 LIMIT = 1.5
 PAGE_LIMIT = 2.0
-# CPU seconds of `count` on a machine that is quick enough.
+# CPU seconds of `count` on the reference machine.
 COUNTED = 0.03
 
 
 def quickest(function: Callable[[], object], *, enough: float) -> float:
-    """CPU seconds of the best of at most three runs, each against how slow the machine is then."""
+    """Return the CPU seconds of a function, scaled by the current speed of the machine.
+
+    Runs it up to three times and stops at the first run below `enough`.
+    """
     best = enough
     for _ in range(3):
         slowness = max(1.0, taken(count) / COUNTED)
@@ -36,20 +39,20 @@ def quickest(function: Callable[[], object], *, enough: float) -> float:
 
 
 def count() -> None:
-    """Work that never changes."""
+    """Run a constant workload that measures the speed of the machine."""
     for number in range(1_000_000):
         _ = number % 7
 
 
 def taken(function: Callable[[], object]) -> float:
-    """The CPU seconds of one call."""
+    """Return the CPU seconds of one call."""
     began = time.process_time()
     function()
     return time.process_time() - began
 
 
 def filled(pattern: str) -> str:
-    """The pattern again and again."""
+    """Repeat the pattern up to `SIZE` characters."""
     return (pattern * (SIZE // len(pattern) + 1))[:SIZE]
 
 

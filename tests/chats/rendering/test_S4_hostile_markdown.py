@@ -1,4 +1,4 @@
-"""Whatever a user, a model, a tool or an import wrote: nothing of it runs, loads or acts."""
+"""Hostile Markdown: no script runs, no external resource loads, and no form is submitted."""
 
 from html.parser import HTMLParser
 
@@ -93,14 +93,14 @@ HOSTILE = [
 
 
 class Elements(HTMLParser):
-    """Collects what a browser would build, and checks each part against the allowed ones."""
+    """Collect the elements of the HTML and check each one against the allowlist."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Judge one element."""
+        """Check one element."""
         self.found.append(tag)
         assert tag in TAGS, tag
         for name, value in attrs:
@@ -113,12 +113,12 @@ class Elements(HTMLParser):
             assert dict(attrs)["rel"] == "noopener noreferrer nofollow ugc"
 
     def handle_comment(self, data: str) -> None:
-        """There are none."""
+        """Fail: the renderer never emits comments."""
         raise AssertionError(data)
 
 
 def elements(html: str) -> list[str]:
-    """The names of the elements in the HTML, all of them allowed."""
+    """Return the names of the elements in the HTML. Fails if one is not allowed."""
     parser = Elements()
     parser.feed(html)
     parser.close()

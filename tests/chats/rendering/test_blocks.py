@@ -1,4 +1,4 @@
-"""Which part of a growing text is closed: rendered piece by piece it looks as rendered at once."""
+"""Closed blocks of a growing text: rendering block by block equals rendering the whole text."""
 
 import re
 
@@ -79,7 +79,7 @@ def test_the_closed_part_and_the_rest_look_as_the_whole(text: str) -> None:
 
 
 def words_and_blocks(html: str) -> str:
-    """The HTML without what a page does not show."""
+    """Collapse whitespace, which browsers do not display."""
     return re.sub(r"\s+", " ", html).strip()
 
 

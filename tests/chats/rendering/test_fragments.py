@@ -1,4 +1,4 @@
-"""A streamed reply ends up as the text that was streamed, whatever the pieces were."""
+"""A streamed reply shows the streamed text, however the text was split."""
 
 import html as html_module
 import re
@@ -27,7 +27,7 @@ End."""
 
 
 class Page:
-    """What the page's containers hold after events, as htmx would swap them."""
+    """The content of the page's containers after events, as htmx swaps them."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -49,7 +49,7 @@ class Page:
 
 
 def rest_of(html: str) -> str:
-    """The text in the open part."""
+    """Return the text of the open part."""
     match = re.search(r'<span sse-swap="delta" hx-swap="beforeend">(.*?)</span>', html, re.S)
     assert match
     return html_module.unescape(match[1])

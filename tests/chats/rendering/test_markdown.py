@@ -1,4 +1,4 @@
-"""What people see of Markdown."""
+"""Rendering of Markdown on pages."""
 
 import pytest
 
@@ -33,6 +33,32 @@ def test_numbers_stand_at_the_side_that_the_table_says() -> None:
     assert '<td class="n">2</td>' in html
     assert "<td>1</td>" in html
     assert "style" not in html
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("Ada<br>Bob", "Ada<br>Bob"),
+        ("Ada<BR/>Bob<br />Cem", "Ada<br>Bob<br>Cem"),
+        ("**Ada<br>Bob**", "<strong>Ada<br>Bob</strong>"),
+        ("Ada<br class=x>Bob", "Ada&lt;br class=x&gt;Bob"),
+        ("Ada<br onclick=1>", "Ada&lt;br onclick=1&gt;"),
+        ("Ada<hr>Bob", "Ada&lt;hr&gt;Bob"),
+        (r"Ada\<br>Bob", "Ada&lt;br&gt;Bob"),
+        ("Ada&lt;br>Bob", "Ada&lt;br&gt;Bob"),
+        ("`<br>`", "<code>&lt;br&gt;</code>"),
+    ],
+)
+def test_a_break_in_a_cell_is_a_line_break(cell: str, shown: str) -> None:
+    html = render_markdown(f"| Berth | Ships |\n|---|---|\n| 4 | {cell} |")
+    assert f"<td>{shown}</td>" in html.replace("<br>\n", "<br>")
+    head = render_markdown(f"| {cell} |\n|---|\n| 4 |")
+    assert f">{shown}</th>" in head.replace("<br>\n", "<br>")
+
+
+def test_a_break_outside_a_table_is_text() -> None:
+    for text in ("Ada<br>Bob", "- Ada<br>Bob", "# Ada<br>Bob", "> Ada<br>Bob"):
+        assert "Ada&lt;br&gt;Bob" in render_markdown(text)
 
 
 def test_a_fence_is_a_figure_with_its_language_and_colours() -> None:

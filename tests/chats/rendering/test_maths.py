@@ -1,4 +1,4 @@
-"""Formulas become MathML; money stays money; what is no LaTeX is shown as it was written."""
+"""Formulas become MathML. Amounts of money and invalid LaTeX are shown unchanged."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Footnotes: numbers in order, notes at the end, links within one message, no word dropped."""
+"""Footnotes: numbering, position at the end, links within one message, complete text."""
 
 import re
 

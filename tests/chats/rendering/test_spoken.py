@@ -1,4 +1,4 @@
-"""The words of an agent while they come, and when they are whole."""
+"""The text of an agent, during streaming and after the reply is stored."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ TEXTS = [
 
 
 def whole(text: str) -> str:
-    """What is shown of a reply that is stored."""
+    """Return the text that the page shows for a stored reply."""
     speaker = {"roleId": "max", "roleName": "Max", "type": "ai"}
     return shown(Message(parts=[{"type": "text", "text": text}], speaker=speaker)).own
 

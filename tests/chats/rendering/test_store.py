@@ -1,4 +1,4 @@
-"""Each text is rendered once per renderer version and then read."""
+"""Each text is rendered once per renderer version and then read from the database."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def branch(chat: Chat) -> Branch:
-    """The branch of a chat that nobody wrote in yet."""
+    """The branch of an empty chat."""
     return branch_of(chat)
 
 

@@ -1,4 +1,4 @@
-"""Task lists: boxes that nobody can tick, with their words as labels."""
+"""Task lists: disabled checkboxes, labelled with the text of the item."""
 
 import pytest
 

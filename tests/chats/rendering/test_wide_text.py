@@ -1,4 +1,4 @@
-"""Markdown of Chinese, Japanese and Korean, and addresses and formulas beside other text."""
+"""Markdown of Chinese, Japanese and Korean text, with addresses and formulas next to it."""
 
 import pytest
 

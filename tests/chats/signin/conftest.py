@@ -1,4 +1,4 @@
-"""What the tests of signing in share."""
+"""Fixtures for the sign-in tests."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -9,7 +9,7 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(autouse=True)
 def doors(settings: Settings) -> None:
-    """A page that says who is signed in, and a hash that costs nothing."""
+    """Add a page that shows the signed-in user, and use a fast password hasher."""
     settings.ROOT_URLCONF = "tests.chats.signin.urls"
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 

@@ -1,4 +1,4 @@
-"""S11: a session begins under a new id, ends when it should, and can be ended from elsewhere."""
+"""S11: a session starts with a new id, expires on time, and can be ended from another device."""
 
 import re
 from datetime import datetime, timedelta
@@ -97,7 +97,7 @@ def test_who_came_by_link_sets_a_first_password_without_an_old_one(
     client.post(f"/login/link/{token}/")
     changed = {"new_password1": NEW, "new_password2": NEW}
     with time_machine.travel(timezone.now() + timedelta(minutes=16)):
-        # An old sign-in is no obstacle: only the server's console could give another proof.
+        # An old sign-in is accepted here, because the user has no password to confirm with.
         assert client.post("/account/password/", changed).status_code == 302
     alice.refresh_from_db()
     assert alice.check_password(NEW)

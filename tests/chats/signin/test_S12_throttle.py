@@ -1,4 +1,4 @@
-"""S12: wrong sign-ins are counted, unknown names tell nothing, and no lock lasts."""
+"""S12: failed sign-ins are counted, unknown names are not revealed, and locks expire."""
 
 from datetime import datetime, timedelta
 from unittest.mock import patch
@@ -18,7 +18,7 @@ HERE = "192.0.2.1"
 
 
 def wrong(*, now: datetime, username: str = "alice", address: str = HERE) -> Refusal:
-    """What a wrong password is answered with."""
+    """Return the refusal of a wrong password."""
     with pytest.raises((signin.WrongCredentials, signin.LoginThrottled)) as refused:
         signin.check_credentials(username=username, password="wrong", address=address, now=now)
     return refused.value
@@ -79,7 +79,7 @@ def test_S12_failures_from_the_future_lock_nobody(
 def test_S12_tries_at_the_same_time_see_each_other(
     alice: User, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Ten others wrote their row between this try's look and its own row.
+    # Ten other attempts store their rows between the check and the insert of this attempt.
     others = [LoginFailure(address=f"login:{HERE}", account="", at=now) for _ in range(10)]
     look = signin.SignInAttempt.check
 
@@ -159,3 +159,19 @@ def test_S12_address_cannot_be_chosen_by_the_guesser(
 ) -> None:
     settings.TRUSTED_PROXY = trusted
     assert signin.client_address(remote_addr=remote, forwarded_for=forwarded) == expected
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "expected"),
+    [
+        (2, "198.51.100.9, 203.0.113.5, 10.0.0.1", "203.0.113.5"),
+        (3, "198.51.100.9, 203.0.113.5, 10.0.0.1", "198.51.100.9"),
+        (3, "203.0.113.5", "203.0.113.5"),
+        (0, "203.0.113.5", "192.0.2.7"),
+    ],
+)
+def test_S12_each_trusted_proxy_added_one_address(
+    proxies: int, forwarded: str, expected: str, settings: Settings
+) -> None:
+    settings.TRUSTED_PROXY = proxies
+    assert signin.client_address(remote_addr="192.0.2.7", forwarded_for=forwarded) == expected

@@ -1,4 +1,4 @@
-"""The first password: offered to who came by a link, set without a dead end, confirmed later."""
+"""First password: offered after sign-in by link, set without confirmation, confirmed later."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from chats.people import signin
+from chats.people import keys, signin
 from chats.people.sessions import SIGNED_IN_AT
 from tests.chats.web.markup import described
 
@@ -17,7 +17,7 @@ BOTH = {"new_password1": NEW, "new_password2": NEW}
 
 @pytest.fixture
 def by_link(alice: User) -> Client:
-    """Alice, who has no password and came by a link."""
+    """The browser of Alice, signed in by link and without a password."""
     alice.set_unusable_password()
     alice.save()
     browser = Client()
@@ -27,7 +27,7 @@ def by_link(alice: User) -> Client:
 
 
 def grow_old(browser: Client) -> None:
-    """Let a quarter of an hour pass since the sign-in."""
+    """Move the sign-in 15 minutes into the past."""
     session = browser.session
     session[SIGNED_IN_AT] = (timezone.now() - timedelta(minutes=16)).isoformat()
     session.save()
@@ -39,14 +39,14 @@ def test_a_password_is_offered_and_explained_to_who_came_by_a_link(by_link: Clie
     assert 'href="/account/password/?next=/chats/new"' in html
     assert "Set a password</a>" in by_link.get("/settings/").content.decode()
     page = by_link.get("/account/password/").content.decode()
-    assert "Set a password</h1>" in page
-    assert "a link, which works once" in page
+    assert "Set password</h1>" in page
+    assert "a one-time link" in page
     done = by_link.post("/account/password/", {**BOTH, "next": "/chats/new"})
     assert done.headers["Location"] == "/chats/new"
     html = by_link.get("/chats/new").content.decode()
     assert "You have no password yet" not in html
     assert "Set a password" not in html
-    assert "Change the password</h1>" in by_link.get("/account/password/").content.decode()
+    assert "Change password</h1>" in by_link.get("/account/password/").content.decode()
 
 
 def test_a_first_password_needs_no_console_however_old_the_sign_in_is(
@@ -58,7 +58,7 @@ def test_a_first_password_needs_no_console_however_old_the_sign_in_is(
     by_link.post("/account/password/", BOTH)
     alice.refresh_from_db()
     assert alice.check_password(NEW)
-    # It counts as a sign-in; the next change asks for the password.
+    # Setting the password counts as a sign-in. The next change asks for the password.
     assert by_link.get("/account/confirm/").status_code == 200
     again = by_link.post("/account/password/", {**BOTH, "old_password": "wrong"})
     assert again.context["refusal"].code == "wrong_password"
@@ -95,7 +95,7 @@ def test_the_page_that_asks_leads_back_and_nowhere_else(
     assert "Your password" in asked.content.decode()
     wrong = by_link.post("/account/confirm/", {"confirm_password": "x", "next": target})
     assert wrong.status_code == 422
-    assert "This password is not right" in wrong.content.decode()
+    assert "This password is wrong" in wrong.content.decode()
     right = by_link.post("/account/confirm/", {"confirm_password": NEW, "next": target})
     assert right.headers["Location"] == (target if target == "/settings/" else "/")
 
@@ -115,3 +115,19 @@ def test_guesses_are_throttled_like_a_sign_in(by_link: Client, alice: User) -> N
 def test_a_stranger_is_asked_to_sign_in_first(client: Client) -> None:
     answer = client.get("/account/confirm/")
     assert answer.headers["Location"] == "/login/?next=/account/confirm/"
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+def test_a_change_of_the_password_offers_to_revoke_api_keys(
+    revoked: bool, by_link: Client, alice: User
+) -> None:
+    assert "API key" not in by_link.get("/account/password/").content.decode()
+    now = timezone.now()
+    for name in ("first", "second"):
+        keys.create_key(owner=alice, name=name, scopes=["chats:read"], now=now)
+    assert "Revoke my 2 API keys" in by_link.get("/account/password/").content.decode()
+    wrong = {"new_password1": NEW, "new_password2": "other", "revoke_keys": "on"}
+    by_link.post("/account/password/", wrong)
+    assert len(keys.usable_keys(owner=alice, now=now)) == 2
+    by_link.post("/account/password/", {**BOTH, **({"revoke_keys": "on"} if revoked else {})})
+    assert len(keys.usable_keys(owner=alice, now=now)) == (0 if revoked else 2)

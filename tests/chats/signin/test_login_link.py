@@ -1,4 +1,4 @@
-"""One-time links."""
+"""One-time sign-in links."""
 
 import re
 from datetime import datetime, timedelta
@@ -95,7 +95,7 @@ def test_first_administrator_does_not_take_another_persons_name(alice: User, now
 
 
 def printed_link(*names: str) -> str:
-    """The path of the link that the command prints."""
+    """Return the path of the link that the command prints."""
     out = StringIO()
     call_command("login_link", *names, stdout=out)
     found = re.fullmatch(r"http://127\.0\.0\.1:\d+(/login/link/[\w-]+/)\n", out.getvalue())

@@ -1,4 +1,4 @@
-"""The product's addresses, and one more that says who is signed in."""
+"""The URLs of the product, plus a page that shows the signed-in user."""
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
@@ -7,7 +7,7 @@ from project import urls
 
 
 def who(request: HttpRequest) -> HttpResponse:
-    """The name of who is signed in."""
+    """Return the name of the signed-in user."""
     return HttpResponse(request.user.get_username())
 
 

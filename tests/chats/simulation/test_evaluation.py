@@ -1,4 +1,4 @@
-"""A draft that judges replies: it changes nothing, says how much it knows, and ends by itself."""
+"""Shadow evaluations: no effect on chats, a reported sample size, and an automatic end."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -71,14 +71,14 @@ Work = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def model(demo_model: ModelSpec) -> ModelSpec:
-    """The model of every chat, and one that no chat has."""
+    """The model of every chat, and a model that no chat uses."""
     ModelSpec.objects.create(slug="another", provider="x", name="m")
     return demo_model
 
 
 @pytest.fixture
 def policy(now: datetime) -> ContextPolicy:
-    """A policy for everyone, whose window holds every chat whole."""
+    """An instance-wide policy whose window is larger than any chat."""
     made = create_policy(slug="house", name="House", values=WIDE, actor="system", now=now)
     assign(policy=made, level="instance", actor="system", now=now, is_agreed=True)
     return made
@@ -86,7 +86,7 @@ def policy(now: datetime) -> ContextPolicy:
 
 @pytest.fixture
 def chat(alice: User, now: datetime, policy: ContextPolicy) -> Chat:
-    """A chat of Alice's under that policy."""
+    """A chat of Alice under that policy."""
     return lifecycle.create_chat(owner=alice, now=now)
 
 
@@ -98,13 +98,13 @@ def drafted(policy: ContextPolicy, values: Any, *, now: datetime) -> PolicyVersi
 
 
 def evaluated(policy: ContextPolicy, values: Any, *, now: datetime, **more: Any) -> Evaluation:
-    """An evaluation that began."""
+    """A started evaluation."""
     draft = drafted(policy, values, now=now)
     return begin(policy=policy, number=draft.number, actor="user:7", now=now, **more)
 
 
 def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0) -> list[Turn]:
-    """So many messages, each with its reply."""
+    """Add this number of messages, each with a reply."""
     turns = []
     for number in range(first, first + count):
         chat = Chat.objects.select_related("owner").get(pk=chat.pk)
@@ -116,25 +116,25 @@ def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0
 
 
 def judge_all(row: Evaluation, now: datetime) -> Evaluation:
-    """The evaluation after a task went on with it."""
+    """Return the evaluation after one task processed it."""
     upkeep.go_on(evaluation_id=row.pk, clock=lambda: now, is_closing=lambda: False)
     row.refresh_from_db()
     return row
 
 
 def rows_of(turns: list[Turn]) -> list[EvaluatedTurn]:
-    """The judgements of turns, in their order."""
+    """Return the evaluated turns in order."""
     found = {row.turn_id: row for row in EvaluatedTurn.objects.all()}
     return [found[turn.pk] for turn in turns]
 
 
 def events(kind: str) -> list[AuditEvent]:
-    """Rows of the ledger of one type."""
+    """Return the ledger events of one type."""
     return list(AuditEvent.objects.filter(type=kind).order_by("seq"))
 
 
 class TestJudgement:
-    """What a draft would have done."""
+    """The simulated decisions of a draft."""
 
     @pytest.mark.policy_case(6)
     @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ class TestJudgement:
     def test_its_own_history_is_carried_along(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
     ) -> None:
-        """Without it each turn after the first full prompt would compact again."""
+        """Without the simulated state, every turn after the first full prompt compacts again."""
         row = evaluated(policy, SUMMARIES, now=now)
         turns = say(chat, 14, work=work)
         row = judge_all(row, now)
@@ -198,7 +198,7 @@ class TestJudgement:
     def test_what_it_would_have_folded_is_about_what_a_run_folds(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work, bob: User
     ) -> None:
-        """A summary's length is a guess, so a fold may come a turn sooner or later."""
+        """Summary lengths are estimates, so a compaction may happen one turn earlier or later."""
         row = evaluated(policy, SUMMARIES, now=now)
         turns = say(chat, 20, work=work)
         row = judge_all(row, now)
@@ -210,7 +210,7 @@ class TestJudgement:
         for number in range(20):
             (turn,) = say(twin, 1, work=work, first=number)
             receipts.append(Receipt.objects.get(turn=turn, step=1, call=1))
-            # As the worker of the background does while nobody writes.
+            # Run maintenance as the background worker does between messages.
             maintain.maintain(chat_id=twin.pk, counter=ApproximateCounter(), now=now)
         folds = [receipt.compaction_id for receipt in receipts]
         wanted = [n for n, (one, other) in enumerate(pairwise(folds), 1) if one != other]
@@ -266,7 +266,7 @@ class TestUnknown:
     """A fact that was not recorded makes the row unknown, never equal."""
 
     def reason(self, row: Evaluation, turn: Turn) -> str:
-        """Why a turn could not be judged."""
+        """Return the reason why a turn could not be evaluated."""
         found = shadow.judge(row, turn=turn)
         assert found.counts == {"turns": 1, "unknown": 1}
         return found.row.reason
@@ -339,10 +339,10 @@ class TestUnknown:
 
 
 class TestUpkeep:
-    """Judged after the reply, each once."""
+    """Turns are evaluated after the reply, each once."""
 
     def steps(self, row: Evaluation) -> Iterator[None]:
-        """The steps of a worker that claimed it."""
+        """Return the steps of a worker that claimed the evaluation."""
         lease = upkeep.claim(row.pk)
         assert lease is not None
         return upkeep.steps(row, lease=lease)
@@ -368,7 +368,7 @@ class TestUpkeep:
     def test_a_reply_whose_row_came_late_is_not_left_out(
         self, chat: Chat, policy: ContextPolicy, work: Work
     ) -> None:
-        """Rows of the ledger may appear behind others with a higher number."""
+        """Ledger rows can become visible after rows with a higher number."""
         row = evaluated(policy, NARROW, now=timezone.now())
         turns = say(chat, 2, work=work)
         late = AuditEvent.objects.get(turn_id=turns[0].pk, type="turn.completed")
@@ -415,7 +415,7 @@ class TestUpkeep:
 
 
 class TestLife:
-    """Begun, ended, put in force."""
+    """Start, end and publication."""
 
     def test_only_the_newest_draft_and_few_at_a_time(
         self, chat: Chat, policy: ContextPolicy, now: datetime
@@ -431,7 +431,7 @@ class TestLife:
             more = create_policy(slug=f"p{number}", name="P", values=WIDE, actor="user:7", now=now)
             if number < evaluating.MOST_OPEN - 1:
                 evaluated(more, NARROW, now=now)
-        with pytest.raises(TooManyEvaluations, match="3 drafts"):
+        with pytest.raises(TooManyEvaluations, match="3 evaluations"):
             evaluated(more, NARROW, now=now)
         end(evaluation_id=other.pk, actor="user:7", now=now)
         with pytest.raises(EvaluationOver):
@@ -480,7 +480,7 @@ class TestLife:
 
 
 class TestDoors:
-    """The administration and REST."""
+    """The administration and the REST API."""
 
     @pytest.mark.policy_case(7)
     def test_the_page_says_first_how_much_it_could_judge(
@@ -494,15 +494,15 @@ class TestDoors:
         row = Evaluation.objects.get()
         page = f"/admin/contextpolicy/evaluation/{row.pk}/compare/"
         assert answer["Location"] == page
-        assert "No reply ended yet" in Page(ines.get(page).content.decode()).words
+        assert "No replies yet since" in Page(ines.get(page).content.decode()).words
         turns = say(chat, 4, work=work)
         Receipt.objects.filter(turn=turns[0]).delete()
         judge_all(row, now)
         html = ines.get(page).content.decode()
         words = Page(html).words
-        assert "3 of 4 replies could be judged (75 %)" in words
+        assert "3 of 4 replies were evaluated (75 %)" in words
         assert "1 without a receipt" in words
-        assert words.index("could be judged") < words.index("By day")
+        assert words.index("evaluated replies") < words.index("By day")
         assert WORDS[:20] not in html
         assert str(turns[3].pk) in html
         assert page in ines.get(address).content.decode()
@@ -520,13 +520,13 @@ class TestDoors:
         page = f"/admin/contextpolicy/evaluation/{row.pk}/compare/"
         settings.TWO_PERSONS = True
         refused = ines.post(page, {"act": "promote"}, follow=True).content.decode()
-        assert "asks for two persons" in Page(refused).words
+        assert "requires two people" in Page(refused).words
         settings.TWO_PERSONS = False
         done = ines.post(page, {"act": "promote"}, follow=True).content.decode()
-        assert "House v2 is in force" in Page(done).words
-        assert "its version was put in force" in Page(done).words
+        assert "House v2 is published" in Page(done).words
+        assert "its version was published" in Page(done).words
         late = ines.post(page, {"act": "end"}, follow=True).content.decode()
-        assert "This evaluation is over" in Page(late).words
+        assert "This evaluation has ended" in Page(late).words
 
     def test_the_form_says_why_nothing_is_evaluated(
         self, chat: Chat, policy: ContextPolicy
@@ -534,10 +534,10 @@ class TestDoors:
         ines = signed_in(person("ines", POLICY_ADMIN))
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         answer = ines.post(address, {"_evaluate": "1"}, follow=True).content.decode()
-        assert "as long as it is a draft" in Page(answer).words
+        assert "while it is a draft" in Page(answer).words
 
     def asked(self, who: Client, path: str = "", body: Any = None) -> Any:
-        """The answer to a POST."""
+        """Return the response to a POST."""
         return who.post(f"/api/v1/evaluations{path}", body or {}, content_type="application/json")
 
     def test_a_program_begins_reads_ends_and_promotes(

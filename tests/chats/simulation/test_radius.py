@@ -1,4 +1,4 @@
-"""The count of all chats that a policy would change, and what may come into force without it."""
+"""The blast radius: count of all chats that a policy would change, required before publication."""
 
 import json
 import uuid
@@ -43,7 +43,7 @@ REFUSING = {**WIDE, "allowed_models": ["another"]}
 
 @pytest.fixture(autouse=True)
 def at_one_time(now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages' clock is the fixture's."""
+    """Set the clock of the pages to the time of the fixture."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: now)
 
 
@@ -61,7 +61,7 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
 
 @pytest.fixture
 def policy(now: datetime) -> ContextPolicy:
-    """A policy for everyone, whose window holds every chat whole."""
+    """An instance-wide policy whose window is larger than any chat."""
     made = create_policy(slug="house", name="House", values=WIDE, actor="system", now=now)
     assign(policy=made, level="instance", actor="system", now=now, is_agreed=True)
     ModelSpec.objects.create(slug="another", provider="x", name="m")
@@ -70,12 +70,12 @@ def policy(now: datetime) -> ContextPolicy:
 
 @pytest.fixture
 def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two chats are counted at once."""
+    """Process two chats per page."""
     monkeypatch.setattr(radius, "PAGE", 2)
 
 
 def begun(policy: ContextPolicy, values: Any, *, now: datetime) -> BlastRadius:
-    """A count that began."""
+    """A started count."""
     return radius.begin(
         policy=policy, values=values, locks=[], place="assigned", actor="user:7", now=now
     )
@@ -84,26 +84,26 @@ def begun(policy: ContextPolicy, values: Any, *, now: datetime) -> BlastRadius:
 def work(
     row: BlastRadius, now: datetime, is_closing: Callable[[], bool] = lambda: False
 ) -> BlastRadius:
-    """The row after a task went on with it."""
+    """Return the row after one task processed it."""
     radius.go_on(radius_id=row.pk, clock=lambda: now, is_closing=is_closing)
     row.refresh_from_db()
     return row
 
 
 def steps(row: BlastRadius, now: datetime) -> Iterator[None]:
-    """The steps of a worker that claimed the count."""
+    """Return the steps of a worker that claimed the count."""
     lease = radius.claim(row.pk)
     assert lease is not None
     return radius.steps(lease, clock=lambda: now, is_closing=lambda: False)
 
 
 def events(kind: str) -> list[AuditEvent]:
-    """Rows of the ledger of one type."""
+    """Return the ledger events of one type."""
     return list(AuditEvent.objects.filter(type=kind).order_by("seq"))
 
 
 class TestCount:
-    """The job itself."""
+    """The background job."""
 
     def test_it_counts_every_chat_once_and_keeps_numbers_alone(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None
@@ -126,7 +126,7 @@ class TestCount:
             work_of_one = steps(row, now)
             next(work_of_one)
             next(work_of_one, None)
-            # Killed here: its lease runs out, and the sweep finds the count.
+            # The worker is killed here. Its lease expires, and the sweep finds the count.
             BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
             assert simulations.enqueue_due(now=now) == 1
             BlastRadius.objects.filter(pk=row.pk).update(lease_token=uuid.uuid4())
@@ -161,7 +161,7 @@ class TestCount:
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None
     ) -> None:
         row = begun(policy, NARROW, now=now)
-        # It is told so while it judges its third chat: half a page is done again.
+        # The shutdown request comes during the third chat, so half a page is processed again.
         looks = iter([False] * 5)
         row = work(row, now, lambda: not next(looks, False) and next(looks, None) is None)
         assert (row.state, row.lease_until) == ("counting", None)
@@ -219,15 +219,15 @@ class TestCount:
 
 
 class TestPublish:
-    """`publish` asks for the count."""
+    """`publish` requires a count."""
 
     @pytest.fixture(autouse=True)
     def limit(self, settings: Settings) -> None:
-        """At most ten percent of the chats change without a count of all."""
+        """Set the share of changed chats that needs no full count to at most ten percent."""
         settings.BLAST_RADIUS_LIMIT = 0.1
 
     def made(self, policy: ContextPolicy, values: Any, now: datetime, **more: Any) -> Any:
-        """The next version."""
+        """Create the next version."""
         return new_version(
             policy=policy, values=values, locks=[], note="", actor="user:7", now=now, **more
         )
@@ -235,7 +235,7 @@ class TestPublish:
     def test_without_a_count_nothing_comes_into_force_by_any_door(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
     ) -> None:
-        with pytest.raises(BlastRadiusNeeded, match="Keep it as a draft") as refusal:
+        with pytest.raises(BlastRadiusNeeded, match="Save it as a draft") as refusal:
             self.made(policy, NARROW, now)
         assert refusal.value.code == "blast_radius_needed"
         draft = self.made(policy, NARROW, now, is_draft=True)
@@ -257,7 +257,8 @@ class TestPublish:
             self.made(policy, NARROW, now + blast.FRESH + timedelta(seconds=1))
         second = self.made(policy, NARROW, now)
         assert second.activated_at
-        # Back at once: it was in force lately. The count of before is over another version.
+        # Restoring a recently active version needs no count. The earlier count covers another
+        # version.
         assert restore(policy=policy, number=1, actor="user:7", now=now).activated_at
         with pytest.raises(BlastRadiusNeeded):
             self.made(policy, NARROW, now)
@@ -305,14 +306,14 @@ class TestPublish:
         row = radius.begin(
             policy=free, values=NARROW, locks=[], place="instance", actor="user:7", now=now
         )
-        # The first of the three long chats has it already.
+        # The first of the three long chats already has this policy.
         assert work(row, now).changed == 2
         assign(policy=free, level="instance", actor="user:7", now=now)
 
     def test_a_group_asks_for_the_count_of_its_members(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, alice: User
     ) -> None:
-        # Alice has two of the three long chats, and four of all seven.
+        # Alice owns two of the three long chats, and four of the seven chats.
         team, other = (Group.objects.create(name=name) for name in ("team", "other"))
         alice.groups.set([team, other])
         free = create_policy(slug="f", name="F", values=NARROW, actor="user:7", now=now)
@@ -325,14 +326,15 @@ class TestPublish:
         }
         for place, group in (("instance", None), ("instance", other), ("assigned", None)):
             assert work(radius.begin(**given, place=place, group=group), now).state == "finished"
-            with pytest.raises(BlastRadiusNeeded, match="for exactly this place"):
+            with pytest.raises(BlastRadiusNeeded, match="for exactly this target"):
                 assign(policy=free, level="group", group=team, actor="user:7", now=now)
         row = work(radius.begin(**given, place="instance", group=team), now)
         assert (row.in_use, row.judged, row.changed) == (4, 4, 2)
         made = assign(policy=free, level="group", group=team, actor="user:7", now=now)
         told = events("policy.assigned")[-1].data["counted"]
         assert (told["group"], told["changed"]) == (team.pk, 2)
-        # Who has it has it: nothing is asked again, and a count of a group lets no version in.
+        # Assigning the same policy again needs no count. A count for a group does not allow a
+        # publication.
         assert assign(policy=free, level="group", group=team, actor="user:7", now=now) == made
         work(radius.begin(**{**given, "values": WIDE}, place="instance", group=team), now)
         with pytest.raises(BlastRadiusNeeded):
@@ -343,7 +345,7 @@ class TestPublish:
     ) -> None:
         team, other = (Group.objects.create(name=name) for name in ("team", "other"))
         alice.groups.set([team, other])
-        # Of several groups the policy that comes first by slug is the nearest.
+        # If several groups have a policy, the first one by slug wins.
         for slug, group, values in (("a", other, NARROW), ("b", team, WIDE)):
             made = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
             assign(policy=made, level="group", group=group, actor="system", now=now, is_agreed=True)
@@ -382,7 +384,7 @@ class TestPages:
         fields = {"policy": policy.pk, "place": "group", "members_of": team.pk}
         add = "/admin/contextpolicy/policyassignment/add/"
         refused = ines.post(add, fields, follow=True).content.decode()
-        assert "for exactly this place" in " ".join(refused.split())
+        assert "for exactly this target" in " ".join(refused.split())
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": f"group:{team.pk}"}
         page = ines.post(address, {**form, "_preview": "1"}).content.decode()
@@ -405,8 +407,8 @@ class TestPages:
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         form = {**opened(ines, address).fields, "window_size": "6"}
         saved = ines.post(address, {**form, "_continue": "1"}, follow=True).content.decode()
-        assert "saved as a draft and not in force" in Page(saved).words
-        assert "Keep it as a draft, count its blast radius" in Page(saved).words
+        assert "This instance requires a count of the chats" in Page(saved).words
+        assert "Save it as a draft, count the affected chats" in Page(saved).words
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": "assigned"}
         asked = ines.post(address, {**form, "_preview": "1"}).content.decode()
         assert "The count of all 7 chats in use is counting" in Page(asked).words
@@ -418,7 +420,7 @@ class TestPages:
         policy.refresh_from_db()
         assert policy.current is not None
         assert policy.current.number == 2
-        assert "lets nothing come into force" in ines.get(count).content.decode()
+        assert "can no longer be used to publish" in ines.get(count).content.decode()
 
     def test_a_person_stops_it_goes_on_and_sees_the_worst(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None
@@ -429,7 +431,7 @@ class TestPages:
         assert ines.get(count)["Refresh"] == "5"
         next(steps(row, now))
         assert ines.post(count, {"act": "stop"}).status_code == 302
-        assert "Go on" in Page(ines.get(count).content.decode()).words
+        assert "Resume count" in Page(ines.get(count).content.decode()).words
         ines.post(count, {"act": "resume"})
         work(row, now)
         shown = ines.get(count)
@@ -438,10 +440,10 @@ class TestPages:
         assert "3 (42.9%)" in words
         assert "Refresh" not in shown
         html = ines.get(f"{count}?chat={row.worst[0]['chat']}").content.decode()
-        assert "House, as it is written" in Page(html).words
+        assert "House (edited)" in Page(html).words
         assert "tells of Eva" not in html
         for wrong in ("x", str(uuid.uuid4())):
-            assert "There is no such chat" in ines.get(f"{count}?chat={wrong}").content.decode()
+            assert "This chat " in ines.get(f"{count}?chat={wrong}").content.decode()
         olga = signed_in(person("olga", AUDITOR))
         assert olga.get(count).status_code == 200
         assert olga.post(count, {"act": "stop"}).status_code == 403
@@ -451,7 +453,7 @@ class TestREST:
     """`/blast-radius`."""
 
     def asked(self, who: Client, path: str = "", body: Any = None) -> Any:
-        """The answer to a POST."""
+        """Return the response to a POST."""
         return who.post(f"/api/v1/blast-radius{path}", body or {}, content_type="application/json")
 
     def test_a_program_begins_reads_stops_and_goes_on(

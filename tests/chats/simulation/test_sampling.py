@@ -1,4 +1,4 @@
-"""How many chats a policy would change: outcomes are counted, by a sample of those in use."""
+"""Sampled previews: the share of recently used chats whose prompts a policy would change."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def proposed(level: str = "instance", **values: Any) -> PolicyProposal:
-    """A policy as it is written."""
+    """Return a proposed policy."""
     said = {"strategy": "simple", **values}
     return PolicyProposal(slug="trial", name="Trial", version=0, values=said, locks=[], level=level)
 
@@ -45,13 +45,13 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
 def test_outcomes_are_counted_and_not_chats_under_the_policy(
     chats: list[Chat], now: datetime
 ) -> None:
-    """All chats are under the policy; three hold more than its window."""
+    """The policy applies to all chats. Only three are longer than its window."""
     rows = [model.objects.count() for model in (EffectivePolicy, AuditEvent, ContextPolicy)]
 
     found = sample(proposal=proposed(window_size=6), now=now)
 
     assert (found.in_use, found.judged, found.changed, found.would_refuse) == (6, 6, 3, 0)
-    # All were looked at, so the share is certain.
+    # All chats were examined, so the interval has no width.
     assert (found.low, found.high) == (0.5, 0.5)
     assert {each.chat.pk for each in found.worst} == {chat.pk for chat in chats[:3]}
     assert rows == [m.objects.count() for m in (EffectivePolicy, AuditEvent, ContextPolicy)]
@@ -72,7 +72,7 @@ def test_a_policy_counts_where_it_is_assigned(
     policy = create_policy(slug="trial", name="Trial", values=values, actor="system", now=now)
     assign(policy=policy, level="user", user=alice, actor="system", now=now)
     found = sample(proposal=proposed(ASSIGNED, window_size=6), now=now)
-    # Alice has two of the three long chats.
+    # Alice owns two of the three long chats.
     assert (found.judged, found.changed) == (6, 2)
 
 
@@ -100,7 +100,7 @@ def test_an_interval_holds_the_share_that_was_seen(changed: int, of: int, among:
 
 
 def test_the_interval_is_wilsons() -> None:
-    """A value of the tables: 10 of 100 of very many are 5.5 to 17.4 percent."""
+    """Value from published tables: 10 of 100 gives an interval of 5.5 to 17.4 percent."""
     low, high = interval(10, of=100, among=10**9)
     assert (round(low, 3), round(high, 3)) == (0.055, 0.174)
 
@@ -109,7 +109,7 @@ class TestPage:
     """*Preview* in the policy editor."""
 
     def asked(self, browser: Client, policy: ContextPolicy, **changed: str) -> str:
-        """The page after *Preview* was pressed."""
+        """Return the page after *Preview* was pressed."""
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         form = {**opened(browser, address).fields, "try-chat": "sample", "_preview": "1", **changed}
         return browser.post(address, form).content.decode()

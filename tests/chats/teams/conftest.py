@@ -1,4 +1,4 @@
-"""Teams of agents and their chats."""
+"""Fixtures: teams of agents and their chats."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +12,7 @@ from chats.models import Agent, Chat, Message, Team, TeamVersion
 
 @pytest.fixture
 def team_of(alice: User, now: datetime) -> Callable[..., Team]:
-    """Makes a team of Alice's: names of its agents, and the values of its rules."""
+    """Create a team of Alice from the names of its agents and the values of its rules."""
 
     def make(*names: str, humans: tuple[str, ...] = (), **rules: Any) -> Team:
         team = Team.objects.create(owner=alice, created_at=now)
@@ -36,6 +36,6 @@ def team_of(alice: User, now: datetime) -> Callable[..., Team]:
 
 
 def said(chat: Chat) -> list[tuple[str, str]]:
-    """Who said what on the chat's active branch, in order; what waits is last."""
+    """Return (speaker, text) of the chat's active branch, in order, with waiting messages last."""
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     return [(row.said_by, row.text) for row in rows if row.seq]

@@ -1,4 +1,4 @@
-"""Replies of an independent team: written at the same time, placed in the order of their agents."""
+"""Independent teams: replies are written in parallel and stored in the order of the agents."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Script = list[Any]
 
 
 class ByAgent(ScriptedProvider):
-    """Plays the scripts of the agent whose prompt it is sent; keeps who was asked, in order."""
+    """A provider that plays the script of the prompt's agent and records the order of calls."""
 
     def __init__(self, scripts: Mapping[str, Sequence[Script]]) -> None:
         super().__init__([])
@@ -46,7 +46,7 @@ class ByAgent(ScriptedProvider):
 
 
 def at_once(*turns: Turn, **scripts: Script | Sequence[Script]) -> ByAgent:
-    """Work on turns at the same time in one worker, until all are over; scripts by agent."""
+    """Process turns in parallel in one worker until they end. Scripts are given by agent."""
     several: dict[str, Any] = {
         name: script if script and isinstance(script[0], list) else [script]
         for name, script in scripts.items()
@@ -62,14 +62,14 @@ def at_once(*turns: Turn, **scripts: Script | Sequence[Script]) -> ByAgent:
 
 
 def lanes_of(game: Play) -> list[Turn]:
-    """The lanes of the newest round."""
+    """Return the lanes of the newest round."""
     return list(Turn.objects.filter(round=game.round(), lane__gt=0).order_by("lane"))
 
 
 def until_waits(name: str, *, once: bool = False) -> Callable[[Any], Any]:
-    """A script's step that waits until an agent's reply is finished and waits for its place.
+    """Return a script step that waits until an agent's finished reply waits for its position.
 
-    `once`: or is over.
+    With `once`, it also stops waiting if the turn has ended.
     """
 
     async def wait(worker: Any) -> None:
@@ -294,7 +294,7 @@ def test_who_deletes_the_chat_ends_its_round_and_nobody_follows(play: Plays) -> 
 
 
 def until_runs(name: str) -> Callable[[Any], Any]:
-    """A script's step that waits until an agent's call is being made."""
+    """Return a script step that waits until an agent's call is running."""
 
     async def wait(worker: Any) -> None:
         lane = "_ABC".index(name)
@@ -308,7 +308,7 @@ def until_runs(name: str) -> Callable[[Any], Any]:
 
 
 async def wait_for_ever(worker: Any) -> None:
-    """A script's step that only an interruption ends."""
+    """Wait until an interruption."""
     del worker
     await asyncio.sleep(60)
 
@@ -350,7 +350,7 @@ def test_what_is_written_meanwhile_is_answered_behind_all_or_by_those_named(
         C=reply("3"),
     )
     if "@" in text:
-        # Those who had not begun are not asked any more.
+        # Agents that had not started are not called.
         assert [turn.status for turn in turns_again(turns)] == ["completed", "absorbed", "absorbed"]
         told = at_once(later[0], C=reply("Three."))
     else:
@@ -363,7 +363,7 @@ def test_what_is_written_meanwhile_is_answered_behind_all_or_by_those_named(
 
 
 def turns_again(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns as they are now."""
+    """Reload the turns."""
     return [Turn.objects.get(pk=turn.pk) for turn in turns]
 
 
@@ -389,7 +389,7 @@ def test_a_lost_lane_is_written_again_beside_the_others_with_the_same_prompt(
 
 
 def lose(*, turn: Turn) -> None:
-    """Let a turn's lease run out, and the sweep find it."""
+    """Expire a turn's lease and run the sweep."""
     Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=5))
     assert recover.release_expired(now=timezone.now()) == 1
 
@@ -429,7 +429,7 @@ def test_a_worker_that_ends_hands_back_what_waits_for_its_place(play: Plays) -> 
 
 
 def test_no_other_turn_runs_beside_lanes(play: Plays) -> None:
-    """A turn of another round, or without a lane, waits until they are over."""
+    """A turn of another round, or without a lane, waits until the lanes end."""
     game = play("A", "B", independent=True)
     game.ask("Guess.")
     turns = lanes_of(game)

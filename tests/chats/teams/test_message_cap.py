@@ -1,4 +1,4 @@
-"""The cap of a team: the oldest messages leave prompts in one batch, and are found afterwards."""
+"""The message cap of a team: the oldest messages leave prompts in a batch and stay searchable."""
 
 import hashlib
 import json
@@ -38,14 +38,14 @@ ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
 
 def branch_of(chat: Chat) -> Branch:
-    """The chat's active branch as it is now."""
+    """Reload the chat's active branch."""
     rows = Branch.objects.select_related("active_compaction__base", "chat")
     return rows.get(chat=chat, parent=None)
 
 
 @pytest.fixture
 def capped(chat: Chat, team_of: Teams) -> Callable[..., Chat]:
-    """Alice's chat with a team that has a cap, and so many messages."""
+    """Alice's chat with a team that has a cap, filled with this number of messages."""
 
     def make(*, message_cap: int = 20, messages: int = 0, now: datetime) -> Chat:
         chat.team = team_of("Planner", message_cap=message_cap)
@@ -57,7 +57,7 @@ def capped(chat: Chat, team_of: Teams) -> Callable[..., Chat]:
 
 
 def fill(chat: Chat, count: int, *, now: datetime) -> None:
-    """Store messages at the end of the chat, without any task."""
+    """Store messages at the end of the chat, without a task."""
     branch = branch_of(chat)
     Message.objects.bulk_create(
         Message(
@@ -77,7 +77,7 @@ def fill(chat: Chat, count: int, *, now: datetime) -> None:
 
 
 def add(chat: Chat, user: User, now: datetime, text: str = "One more") -> None:
-    """Add a message as a program does."""
+    """Add a message over the API."""
     data = {"content": text, "speaker": ANN}
     chat = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
     counter = ApproximateCounter()
@@ -85,7 +85,7 @@ def add(chat: Chat, user: User, now: datetime, text: str = "One more") -> None:
 
 
 def work_off(chat: Chat, now: datetime) -> None:
-    """What the worker does with the chat's task."""
+    """Run the chat's task as the worker does."""
     maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
 
 
@@ -140,7 +140,7 @@ def test_the_next_batch_goes_when_the_cap_is_passed_again(
     second = branch_of(chat).active_compaction
     assert second is not None
     assert (second.from_seq, second.to_seq, second.previous) == (1, 12, first)
-    # A task that comes twice changes nothing.
+    # A task delivered twice changes nothing.
     work_off(chat, now)
     assert branch_of(chat).active_compaction == second
 
@@ -307,7 +307,7 @@ def test_an_import_over_the_cap_is_worked_off(
 
 
 def chat_of(chat: Chat) -> Chat:
-    """The chat as a request reads it."""
+    """Load the chat as a request does."""
     return Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
 
 
@@ -360,7 +360,7 @@ def test_a_cap_holds_a_whole_round(values: dict[str, int], is_fine: bool) -> Non
     with pytest.raises(InvalidTeam) as refused:
         rosters.check_team(asked)
     assert (refused.value.code, refused.value.param) == ("invalid_team", "message_cap")
-    assert "or 0 for as many as there are" in str(refused.value)
+    assert "or 0 for no cap" in str(refused.value)
 
 
 def test_versions_and_copies_keep_the_cap(
@@ -444,7 +444,7 @@ def test_the_form_takes_a_cap_and_the_marker_says_why(
     assert TeamVersion.objects.get(team=team, number=2).message_cap == 20
     refused = page.post(address, {**form, "message_cap": "7"})
     assert refused.status_code == 422
-    assert "The most messages in prompts are 20 to 100,000" in refused.content.decode()
+    assert "Enter a message cap of 20 to 100,000" in refused.content.decode()
     assert 'value="7"' in refused.content.decode()
 
     Chat.objects.filter(pk=chat.pk).update(team=team)

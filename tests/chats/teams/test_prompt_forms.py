@@ -1,4 +1,4 @@
-"""Prompt forms and byte limits of agents: requests of rounds, REST and the page."""
+"""Prompt forms and byte limits of agents, in rounds, over REST and on the page."""
 
 from collections.abc import Callable
 
@@ -73,7 +73,7 @@ def test_an_agent_that_spoke_last_is_told_to_go_on_in_its_form(play: Plays) -> N
     with_form("claude-code")
     game.ask("One.")
     game.answer("P1", "A1", "P2")
-    # Without the message after it, the agent's own reply is the newest.
+    # With the next message excluded, the agent's own reply is the newest.
     Message.objects.filter(seq=4).update(excluded=True)
     game.answer("A2")
     (_, text) = game.prompts[-1][-1]
@@ -188,4 +188,4 @@ def test_the_page_sets_form_and_limit(alice: User, of_alice: Program) -> None:
     forms = list(version.agents.values_list("prompt_form", flat=True))
     assert forms == ["messages", "google-gemini"]
     refused = submitted(client, f"/teams/{version.team_id}", **{**changes, "max_bytes": "7"})
-    assert "1,024 to 100,000,000 bytes" in refused.content.decode()
+    assert "1,024 to 100,000,000" in refused.content.decode()

@@ -1,4 +1,4 @@
-"""Teams as people make them: what a team may be, its versions, and who may change it."""
+"""Teams: validation, versions and permissions."""
 
 import json
 import uuid
@@ -27,7 +27,7 @@ CANARY = "canary"
 
 
 def draft(*agents: str | AgentDraft, **values: Any) -> TeamDraft:
-    """A team of agents, some of which are only a name."""
+    """Return a team of agents. Some are given only by name."""
     given = [
         AgentDraft(name=each, window_size=12) if isinstance(each, str) else each for each in agents
     ]
@@ -35,20 +35,20 @@ def draft(*agents: str | AgentDraft, **values: Any) -> TeamDraft:
 
 
 def as_admin(user: User) -> User:
-    """The same person, who may change policies now."""
+    """Give the user permission to change policies and reload it."""
     user.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     return User.objects.get(pk=user.pk)
 
 
 def roles(team: Team) -> dict[str, str]:
-    """The role id of each name in the newest version."""
+    """Return the role id of each name in the newest version."""
     assert team.current is not None
     return dict(team.current.agents.values_list("name", "role_id"))
 
 
 @pytest.fixture
 def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Team]:
-    """Makes a team of Alice's through the door that people take."""
+    """Create a team of Alice with the function that the pages use."""
 
     def make(*agents: str | AgentDraft, **values: Any) -> Team:
         found = rosters.create(user=alice, draft=draft(*agents, **values), shared=False, now=now)
@@ -59,22 +59,22 @@ def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Tea
 
 @pytest.fixture
 def policy(db: None, now: datetime) -> ContextPolicy:
-    """A policy that an agent could get."""
+    """A policy that can be assigned to an agent."""
     return create_policy(
         slug="brief", name="Brief", values={"input_length_limit": 900}, actor="system", now=now
     )
 
 
 def one(**values: Any) -> TeamDraft:
-    """A team of one agent with these values."""
+    """Return a team of one agent with these values."""
     return draft(AgentDraft(**{"name": "Planner", **values}))
 
 
 REFUSED = {
     "nobody": (draft(), "agents", "at least one agent"),
-    "nine": (draft(*"abcdefghi"), "agents", "at most 8 members"),
-    "only resting": (draft(AgentDraft(name="A", rests=True)), "agents", "does not rest"),
-    "only a person": (draft(AgentDraft(name="Ann", type="human")), "agents", "does not rest"),
+    "nine": (draft(*"abcdefghi"), "agents", "up to 8 members"),
+    "only resting": (draft(AgentDraft(name="A", rests=True)), "agents", "active agent"),
+    "only a person": (draft(AgentDraft(name="Ann", type="human")), "agents", "active agent"),
     "no name": (draft("A", name=" "), "name", "1 to 100"),
     "a long name": (draft("A", name="x" * 101), "name", "1 to 100"),
     "a line break": (draft("A", name="a\nb"), "name", "without line breaks"),
@@ -93,7 +93,7 @@ REFUSED = {
     "a policy": (one(policy="nowhere"), "agents.0.policy", "nowhere"),
     "a type": (one(type="robot"), "agents.0.type", "`ai` or `human`"),
     "a long kind": (one(agent_type="x" * 61), "agents.0.agent_type", "60"),
-    "a kind with a tab": (one(agent_type="a\tb"), "agents.0.agent_type", "kind"),
+    "a kind with a tab": (one(agent_type="a\tb"), "agents.0.agent_type", "printable"),
     "a long instruction": (one(instruction="x" * 200_001), "agents.0.instruction", "200,000"),
     "a NUL in a file": (
         one(instruction_file_text="\x00"),
@@ -125,7 +125,7 @@ def test_what_no_team_can_be_is_refused_with_its_place(
 
 @pytest.mark.parametrize("name", ["all", "ALL", "User", "s-ystem", "Sys tem", "-"])
 def test_names_that_mean_something_else_are_taken(name: str, made: Callable[..., Team]) -> None:
-    with pytest.raises(InvalidTeam, match="means something else") as refused:
+    with pytest.raises(InvalidTeam, match="is reserved in a team") as refused:
         made("Planner", name)
     assert refused.value.param == "agents.1.name"
 
@@ -332,13 +332,13 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
     team = rosters.create(user=admin, draft=asked, shared=False, now=now).team
     assert team.current is not None
     assert team.current.agents.get().policy == policy
-    # What a team has already stays when the right is gone.
+    # An existing assignment stays after the permission is removed.
     admin.user_permissions.clear()
     plain = User.objects.get(pk=alice.pk)
     rosters.change(user=plain, team_id=team.pk, draft=replace(asked, name="New"), now=now)
     policy.retired = True
     policy.save()
-    with pytest.raises(InvalidTeam, match="cannot be given"):
+    with pytest.raises(InvalidTeam, match="cannot be assigned"):
         rosters.change(user=plain, team_id=team.pk, draft=asked, now=now)
 
 
@@ -360,7 +360,7 @@ def test_a_model_that_is_switched_off_is_given_to_nobody(
     assert team.current.agents.get().model == demo_model
     demo_model.enabled = False
     demo_model.save()
-    with pytest.raises(InvalidTeam, match="no model called “demo”"):
+    with pytest.raises(InvalidTeam, match="“demo” does not exist or is disabled"):
         made(AgentDraft(name="Planner", model="demo"))
 
 
@@ -369,7 +369,7 @@ def test_a_person_has_so_many_teams_and_no_more(
 ) -> None:
     monkeypatch.setattr(rosters, "MOST_TEAMS", 1)
     team = made("Planner")
-    with pytest.raises(rosters.TooManyTeams, match="You have 1 teams"):
+    with pytest.raises(rosters.TooManyTeams, match="limit of 1 teams"):
         made("Critic")
     with pytest.raises(rosters.TooManyTeams):
         rosters.copy(user=alice, team_id=team.pk, now=now)
@@ -390,7 +390,7 @@ def test_a_team_is_chosen_between_replies_and_brings_its_task(
             rosters.choose(user=alice, chat=chat, team_id=team_id, now=now)
     game.answer("One.")
     chosen = rosters.choose(user=alice, chat=chat, team_id=second.pk, now=now)
-    # The task of a chat is its own from then on.
+    # From then on, the chat has a separate copy of the task.
     assert (chosen.team, chosen.team_task) == (second, "Sell apples")
     chosen = rosters.choose(user=alice, chat=chat, team_id=None, now=now)
     assert (chosen.team, chosen.team_task) == (None, "Sell apples")

@@ -1,7 +1,7 @@
-"""Complaints about other products' teams, as cases that ours holds; each has a test by its number.
+"""Known problems of other team products, each with a test by its number.
 
-The numbers are those of the study of teams, section 3. Here stand the cases, or their parts, that
-no other test takes through the database; `pytest.mark.team_case(number)` marks all of them.
+The numbers come from section 3 of the study of teams. This file has the cases, or parts of them,
+that no other database test covers. `pytest.mark.team_case(number)` marks all of them.
 """
 
 import ast
@@ -67,7 +67,7 @@ TESTS = Path(__file__).resolve().parents[2]
 
 
 def marked(text: str) -> Iterator[int]:
-    """The numbers of the cases that tests in a file's text are marked with."""
+    """Return the case numbers that a file's tests are marked with."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -91,17 +91,17 @@ def page(alice: User) -> Client:
 
 
 def page_of(page: Client, chat: Chat) -> str:
-    """What the chat's page is."""
+    """Return the chat's page."""
     return page.get(path=reverse("chats:chat", args=[chat.pk])).content.decode()
 
 
 def stored(chat: Chat, seq: int) -> Message:
-    """A message of a chat with one branch."""
+    """Return a message of a chat with one branch."""
     return Message.objects.get(branch__chat=chat, seq=seq)
 
 
 def path_of(branch_id: Any) -> list[tuple[str, str]]:
-    """Who said what on the path of a branch, in order."""
+    """Return (speaker, text) of a branch's path, in order."""
     branch = Branch.objects.get(pk=branch_id)
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [(row.said_by, row.text) for row in rows]
@@ -145,7 +145,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
     pages: list[str] = []
 
     async def presses_stop(worker: Any) -> None:
-        # As somebody sees it who loads the page anew meanwhile.
+        # Load the page during the reply, as another tab does.
         pages.append(await worker.db(page_of, page=page, chat=game.chat))
         await worker.db(stop, user=alice, turn=second, now=game.now)
         worker.runs[second.pk].interrupt(run.STOP)
@@ -155,7 +155,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
 
     assert reverse("chats:turn-stop", args=[game.chat.pk, second.pk]) in pages[0]
     assert (worker.scripted.cancelled, len(worker.scripted.requests)) == (1, 1)
-    # A task that is delivered again, and the sweep, begin nothing.
+    # Neither a repeated delivery of the task nor the sweep starts a call.
     late = game.work(second, reply("Too late."))
     recover.sweep(now=timezone.now() + timedelta(hours=1))
     assert late.scripted.requests == []
@@ -184,7 +184,7 @@ def test_a_reply_that_begins_with_its_own_label_is_shown_and_sent_without_it(
     assert ("assistant", "Day one is Rome.") in game.prompts[-1]
     html = page_of(page, game.chat)
     assert re.search(r"<p[^>]*>\s*Day one is Rome\.", html)
-    # The whole is kept for a copy of the source alone.
+    # The full text is available only through the button that copies the source.
     assert f"{label}Day one" not in html
 
 
@@ -223,7 +223,7 @@ def test_a_list_with_names_stays_whole_in_store_page_and_prompt(
     assert stored(game.chat, 2).text == text
     assert game.prompts[1][-1][1].endswith(f"[FROM:Planner]\n{text}")
     html = page_of(page, game.chat)
-    assert "Spoken for others" not in html
+    assert "Written as another agent" not in html
     assert "kitchen" in html
 
 
@@ -496,7 +496,7 @@ def test_rounds_of_two_chats_at_the_same_time_mix_no_members(
 
 
 def tokens_of(game: Play) -> list[int]:
-    """The mean size of the prompts of each round, in the order of the rounds."""
+    """Return the mean prompt size of each round, in order."""
     sizes: dict[Any, list[int]] = {}
     rows = Receipt.objects.filter(turn__branch__chat=game.chat).order_by("turn__accepted")
     for made, tokens in rows.values_list("turn__round", "prompt_tokens"):
@@ -516,7 +516,7 @@ def test_tokens_of_a_reply_stay_level_over_fifty_rounds(play: Plays, page: Clien
     assert sizes[4] > sizes[0] > 0
     assert sizes[49] <= 1.2 * sizes[4]
     assert game.round().tokens == 45
-    # What it has cost stands on the page.
+    # The page shows the used tokens.
     assert "3 replies, 45 tokens." in page_of(page, game.chat)
 
 
@@ -646,7 +646,7 @@ def test_an_agent_that_a_mate_calls_is_told_what_it_is_told_when_called_alone(
     assert called[0] == alone[0]
 
 
-# Faults that are known, each with its smallest way to see it.
+# Known faults, each with its smallest reproduction.
 
 
 def test_no_more_begin_together_than_the_limit_allows_when_a_person_adds_a_word(

@@ -1,4 +1,4 @@
-"""The cases that a context manager of a team has to hold, on stored chats, by its own names."""
+"""Requirements for the context manager of a team, tested on stored chats."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ AGENT = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
 
 
 class TeamChat:
-    """A stored chat, as a program for agents uses it."""
+    """A stored chat, as an agent framework uses it."""
 
     def __init__(self, chat: Chat, user: User, now: datetime) -> None:
         self.chat = chat
@@ -31,46 +31,46 @@ class TeamChat:
         self.now = now
 
     def add(self, content: object = "Hello", speaker: object = HUMAN, **more: object) -> Any:
-        """Add a message; None is no message at all."""
+        """Add a message. With None, pass no message at all."""
         data = None if content is None else {"content": content, "speaker": speaker, **more}
         return self.put(data)
 
     def put(self, data: object) -> TeamMessage:
-        """Add what is given."""
+        """Add the given data."""
         return conversation.add_message(
             user=self.user, chat=self.fresh(), data=data, counter=COUNTER, now=self.now
         ).message
 
     def fresh(self) -> Chat:
-        """The chat as it is stored now."""
+        """Reload the chat."""
         return Chat.objects.select_related("active_branch", "owner").get(pk=self.chat.pk)
 
     def messages(self) -> list[dict[str, Any]]:
-        """All messages."""
+        """Return all messages."""
         exported: Any = self.export()["messages"]
         return list(exported)
 
     def newest(self) -> str | None:
-        """The words of the newest message."""
+        """Return the text of the newest message."""
         found = conversation.newest(self.fresh())
         return found.text if found else None
 
     def set_task(self, task: str) -> str | None:
-        """Set the task; what is stored."""
+        """Set the task and return the stored value."""
         return conversation.set_task(chat=self.fresh(), task=task, **self.marks).team_task
 
     def context(self, agent_type: str = "claude-code", **options: Any) -> AgentContext:
-        """What an agent is shown."""
+        """Return the context of an agent."""
         agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type, **options)
         return conversation.context_for(chat=self.fresh(), agent=agent)
 
     def prompt(self, agent_type: str) -> AgentPrompt:
-        """An agent's prompt."""
+        """Return an agent's prompt."""
         agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type)
         return conversation.prompt_for(chat=self.fresh(), agent=agent)
 
     def export(self) -> dict[str, object]:
-        """The state as a snapshot."""
+        """Return the state as a snapshot."""
         return snapshots.export(chat=self.fresh(), now=self.now)
 
     def read(self, snapshot: object) -> None:
@@ -78,7 +78,7 @@ class TeamChat:
         snapshots.read(chat=self.fresh(), snapshot=snapshot, counter=COUNTER, **self.marks)
 
     def clear(self) -> None:
-        """Begin again."""
+        """Clear the chat."""
         snapshots.clear(chat=self.fresh(), **self.marks)
 
 
@@ -90,7 +90,7 @@ def team(chat: Chat, alice: User, now: datetime) -> TeamChat:
 
 @pytest.fixture
 def hear(request: pytest.FixtureRequest) -> Callable[..., list[object]]:
-    """Listens to a signal until the test is over."""
+    """Listen to a signal until the test ends."""
 
     def listen(signal: Any, name: str) -> list[object]:
         heard: list[object] = []

@@ -1,4 +1,4 @@
-"""Rounds of a team: who replies after whom, what each sees, and how a round ends."""
+"""Rounds of a team: order of replies, prompt of each agent, and end of a round."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.teams.conftest import said
 
-# The prompts of every test here are built again when it is over.
+# Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
 
 Work = Callable[..., Any]
@@ -33,7 +33,7 @@ def reply(text: str) -> list[Any]:
 
 
 class Play:
-    """A chat of a team in which the test says what each agent replies."""
+    """A chat of a team. The test provides the reply of each agent."""
 
     def __init__(self, chat: Chat, user: User, work: Work) -> None:
         self.chat, self.user, self.work = chat, user, work
@@ -41,7 +41,7 @@ class Play:
 
     @property
     def now(self) -> datetime:
-        """The worker's own clock: a round has a limit in time."""
+        """The clock of the worker, because a round has a time limit."""
         return timezone.now()
 
     def ask(self, text: str = "Plan a trip.", *, as_role: str = "") -> Turn:
@@ -54,7 +54,7 @@ class Play:
         return turns.exclude(agent=None).order_by("accepted").first()
 
     def answer(self, *texts: str) -> list[str]:
-        """Let the queued agents reply, one text each; return who replied."""
+        """Let the queued agents reply, one text each, and return their names."""
         names = []
         for text in texts:
             turn = self.queued()
@@ -76,7 +76,7 @@ class Play:
 
 @pytest.fixture
 def play(chat: Chat, alice: User, work: Work, team_of: Teams) -> Callable[..., Play]:
-    """Makes a chat of a team."""
+    """Create a chat of a team."""
 
     def make(*names: str, **rules: Any) -> Play:
         chat.team = team_of(*names, **rules)
@@ -426,7 +426,7 @@ def test_another_reply_that_fails_and_is_tried_again_calls_nobody(
 
 
 def on_branch(game: Play) -> list[str]:
-    """The texts of the active branch, in order."""
+    """Return the texts of the active branch, in order."""
     game.chat.refresh_from_db()
     assert game.chat.active_branch
     path = history.on_path(game.chat.active_branch, after=0, before=99).order_by("seq")
@@ -437,7 +437,7 @@ def on_branch(game: Play) -> list[str]:
 def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
     play: Callable[..., Play], alice: User
 ) -> None:
-    """The opening stands on the branch before, whose replies are others."""
+    """The opening message is on the parent branch, which has different replies."""
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
     game.answer("One.", "Two.", "Three.")

@@ -1,4 +1,4 @@
-"""The model's search in what is no longer in its prompt: within one chat, capped, in the ledger."""
+"""The search tool for messages outside the prompt: one chat only, limited, in the ledger."""
 
 import json
 from collections.abc import Callable
@@ -26,14 +26,14 @@ NAME = "chat_history_search"
 
 
 def call(arguments: Any, *, name: str = NAME) -> list[Any]:
-    """A step in which the model calls a tool."""
+    """Return a step in which the model calls a tool."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return [ToolCallDelta(0, "call-1", name, text), Finished("tool_calls")]
 
 
 @pytest.fixture
 def archived(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec) -> Chat:
-    """A chat whose first two turns are covered by a summary, with a model that takes tools."""
+    """A chat whose first two turns are covered by a summary. Its model supports tools."""
     ModelSpec.objects.update(supports_tools=True)
     for text in ("The heron stood at the lake", "We met at four", "And then we left"):
         work(
@@ -59,7 +59,7 @@ def archived(alice: User, chat: Chat, now: datetime, work: Work, demo_model: Mod
 
 @pytest.fixture
 def ask(alice: User, archived: Chat, now: datetime, work: Work) -> Callable[..., Any]:
-    """A turn in which the model plays the given scripts."""
+    """Run a turn in which the model plays the given scripts."""
 
     def asking(*scripts: list[Any]) -> tuple[Turn, Any]:
         turn = start(user=alice, chat=archived, text="Where was it?", now=now).turn
@@ -69,7 +69,7 @@ def ask(alice: User, archived: Chat, now: datetime, work: Work) -> Callable[...,
 
 
 def result_of(turn: Turn) -> str:
-    """The result that was stored with the turn's first step."""
+    """Return the tool result stored with the first step of the turn."""
     step = Message.objects.filter(turn=turn, role="assistant").order_by("seq")[0]
     return str(next(part["content"] for part in step.parts if part["type"] == "tool_result"))
 
@@ -116,7 +116,7 @@ def test_S08_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any
     assert event.data["messages"] == [entry["id"] for entry in json.loads(result_of(turn))]
     assert event.data.keys() == {"tool", "messages", "attempt", "step"}
     assert "heron" not in json.dumps(event.data)
-    # The summary was put there by hand, so that only the chains are verified.
+    # The summary was inserted directly, so only the hash chains are verified.
     assert list(ledger.chains()) == []
 
 
@@ -270,7 +270,7 @@ def test_in_a_teams_chat_it_finds_what_one_member_said(
 
 
 def window_of(size: int, *, now: datetime, **values: Any) -> None:
-    """A policy without compactions that sends the newest messages alone."""
+    """Assign a policy without compaction that sends only the newest messages."""
     wanted = {"strategy": "simple", "window_size": size, **values}
     policy = create_policy(slug="window", name="Window", values=wanted, actor="system", now=now)
     assign(policy=policy, level="instance", actor="system", now=now)
@@ -278,7 +278,7 @@ def window_of(size: int, *, now: datetime, **values: Any) -> None:
 
 @pytest.fixture
 def talk(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec) -> Work:
-    """Say something in a chat whose model takes tools; returns the requests of the turn."""
+    """Send a message in a chat whose model supports tools. Returns the requests of the turn."""
     ModelSpec.objects.update(supports_tools=True)
 
     def saying(text: str, *scripts: list[Any]) -> Any:
@@ -292,7 +292,7 @@ def talk(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSp
 
 
 def names(request: Any) -> list[str]:
-    """The names of the tools in a request."""
+    """Return the names of the tools in a request."""
     return [spec.name for spec in request.tools]
 
 

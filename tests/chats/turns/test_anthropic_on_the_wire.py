@@ -1,4 +1,4 @@
-"""Turns whose model has Anthropic's interface: what leaves, what is kept, what is built again."""
+"""Turns with Anthropic's API: requests, stored data, and rebuilt requests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def running() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def server(running: FakeServer, demo_model: ModelSpec, settings: Any) -> FakeServer:
-    """A server with Anthropic's interface, to which every model belongs from now on."""
+    """A server with Anthropic's API that serves all models."""
     settings.ALLOWED_PRIVATE_PROVIDERS = [running.host]
     settings.PROVIDER_BACKOFF_MAX = 0.01
     ProviderAccount.objects.update(kind="anthropic", base_url=running.base_url)
@@ -50,7 +50,7 @@ def server(running: FakeServer, demo_model: ModelSpec, settings: Any) -> FakeSer
 
 @pytest.fixture
 def ask(alice: User, now: datetime) -> Ask:
-    """Ask in a chat and have the reply written: the turn."""
+    """Send a message, process its reply and return the turn."""
 
     def asking(chat: Chat, text: str) -> Turn:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -62,12 +62,12 @@ def ask(alice: User, now: datetime) -> Ask:
 
 
 def bodies(server: FakeServer) -> list[dict[str, Any]]:
-    """What was sent, oldest first."""
+    """Return the sent bodies, oldest first."""
     return [record["body"] for record in server.requests()]
 
 
 def marked(body: dict[str, Any]) -> list[str]:
-    """The beginning of each block that bears a mark."""
+    """Return the start of each block with a cache breakpoint."""
     blocks = [*body.get("system", []), *(b for m in body["messages"] for b in m["content"])]
     found = [block for block in blocks if block.get("cache_control") == MARK]
     return [str(b.get("text") or b.get("content") or b.get("name"))[:12] for b in found]
@@ -95,7 +95,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
 
     before, after = [turn["receipts"][0]["usage"] for turn in seen]
     assert (before["cached"], before["written"]) == (0, before["input"])
-    # What was written the first time is read the second, and only the rest is written.
+    # The second request reads what the first one wrote, and writes only the rest.
     assert after["cached"] > 0.9 * after["input"]
     assert after["cached"] + after["written"] == after["input"]
     page = Client()
@@ -161,11 +161,11 @@ def test_a_chat_with_a_summary_searches_its_archive(
     assert [block["type"] for block in result["content"]] == ["tool_result"]
     assert result["content"][0]["tool_use_id"] == "toolu_1"
     assert "message of this chat" in result["content"][0]["content"]
-    # The whole prompt before it is read again: the last mark of one step is in the next.
+    # The previous prompt is read completely, because its last breakpoint is in the next request.
     receipts = Receipt.objects.filter(model_name="fake-chat", turn=turn).order_by("step")
     before, after = (row.usage for row in receipts)
     assert after["cached"] > 0.9 * before["input"]
-    # Signed thoughts go back while their calls are answered, and to nobody afterwards.
+    # Signed thinking is sent back during the tool loop and never afterwards.
     parts = [part for row in Message.objects.filter(turn=turn) for part in row.parts]
     assert {"type": "reasoning", "text": "I should look."} in parts
     assert use["content"][0]["thinking"] == "I should look."

@@ -1,4 +1,4 @@
-"""Leases and texts of all turns of a worker, kept by one write."""
+"""Leases and texts of all turns of a worker, renewed in one write."""
 
 import asyncio
 import uuid
@@ -113,7 +113,7 @@ class FakeRun:
 
 
 class FakeDatabase:
-    """Fails once, then says that the turns are ours."""
+    """A database that fails once and then confirms the leases."""
 
     def __init__(self) -> None:
         self.failures = [OperationalError("away")]

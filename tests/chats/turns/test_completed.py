@@ -1,4 +1,4 @@
-"""The strategy of a package hears of complete turns, and whatever it does the turn stands."""
+"""Strategies of packages are notified of complete turns. Their errors do not affect the turn."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ Work = Callable[..., Any]
 
 
 class Listening:
-    """Sends everything, and hears of each turn."""
+    """A strategy that sends everything and records each completed turn."""
 
     name = "listening"
 
@@ -37,11 +37,11 @@ class Listening:
         self.error: Exception | None = None
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """All of it."""
+        """Choose all messages."""
         return WindowChoice(tuple(range(len(view.entries))), ())
 
     def on_turn_complete(self, new_history: Sequence[Value]) -> None:
-        """Keep what was told."""
+        """Store the notification."""
         self.heard.append([text_of(message) for message in new_history])
         if self.error:
             raise self.error
@@ -52,7 +52,7 @@ LISTENER = Listening()
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
-    """The strategy, as a package offers it."""
+    """The strategy, installed as by a package."""
     LISTENER.__init__()  # type: ignore[misc]  # one object for the entry point
     point = EntryPoint("listening", f"{__name__}:LISTENER", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
@@ -63,7 +63,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
 
 @pytest.fixture
 def under_it(listener: Listening, now: datetime, demo_model: object) -> Listening:
-    """The policy of all chats names it."""
+    """An instance-wide policy that uses the strategy."""
     policy = create_policy(
         slug="p", name="P", values={"strategy": "listening"}, actor="system", now=now
     )
@@ -73,7 +73,7 @@ def under_it(listener: Listening, now: datetime, demo_model: object) -> Listenin
 
 @pytest.fixture
 def say(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[..., Turn]:
-    """A turn with such an answer."""
+    """Run a turn with this answer."""
 
     def saying(text: str, *answer: Any) -> Turn:
         turn = start(user=alice, chat=chat, text=text, now=now).turn

@@ -1,4 +1,4 @@
-"""The event `context.compressed`: what it says, when it is written, and of which turn."""
+"""The event `context.compressed`: content, time of writing, and related turn."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -22,7 +22,7 @@ ANSWER = [TextDelta("Like this."), Finished("stop")]
 
 @pytest.fixture
 def simple(demo_model: object, now: datetime) -> None:
-    """Four messages of at most 50 characters go along."""
+    """A policy that sends four messages of at most 50 characters."""
     values = {"strategy": "simple", "window_size": 4, "max_chars_per_message": 50}
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
     assign(policy=policy, level="instance", actor="system", now=now)
@@ -30,7 +30,7 @@ def simple(demo_model: object, now: datetime) -> None:
 
 @pytest.fixture
 def say(alice: User, chat: Chat, now: datetime, work: Work) -> Say:
-    """A turn; by itself the model answers in one step."""
+    """Run a turn. By default the model answers in one step."""
 
     def saying(text: str, *scripts: list[Any]) -> Turn:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -42,7 +42,7 @@ def say(alice: User, chat: Chat, now: datetime, work: Work) -> Say:
 
 
 def told(turn: Turn) -> list[AuditEvent]:
-    """The ledger's rows of a turn, in order."""
+    """Return the ledger rows of a turn, in order."""
     return list(AuditEvent.objects.filter(turn_id=turn.pk).order_by("id"))
 
 
@@ -63,7 +63,7 @@ def test_it_stands_between_the_start_of_its_turn_and_the_call(
 
     turn = say("And now?", [look, *ANSWER])
 
-    # When the model was called, it was written, and nothing else was.
+    # The event is written before the model call, and no other event is.
     assert known == ["turn.started", "context.compressed"]
     events = told(turn)
     assert [event.type for event in events] == [*known, "turn.completed"]

@@ -1,4 +1,4 @@
-"""Prompts with dates: in the zone of the person, frozen for a branch, and built again later."""
+"""Dates in prompts: in the user's time zone, fixed per branch, and rebuilt later."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,19 +12,20 @@ from chats.actions import branching
 from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
 from chats.prompt.model_choice import choose
 from chats.prompt.outlook import outlook_on
+from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start
 from contextpolicy.publish import assign, create_policy
 
 pytestmark = pytest.mark.usefixtures("built_again")
-# Late in the evening in London, past midnight in Berlin.
+# Late evening in London, after midnight in Berlin.
 LATE = datetime(2026, 3, 3, 23, 30, tzinfo=UTC)
 Say = Callable[..., ProviderRequest]
 
 
 @pytest.fixture
 def govern(now: datetime) -> Callable[..., None]:
-    """Let a policy with dates govern everybody."""
+    """Assign an instance-wide policy with dates."""
 
     def governing(**values: Any) -> None:
         wanted = {"strategy": "sliding_window", "dates": True, **values}
@@ -36,7 +37,7 @@ def govern(now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
-    """Say something at a moment and have it answered; returns what the model was sent."""
+    """Send a message at a given time, process the reply and return the model request."""
 
     def saying(text: str, *, at: datetime) -> Any:
         chat.refresh_from_db()
@@ -49,12 +50,12 @@ def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
 
 
 def sent(request: ProviderRequest) -> list[str]:
-    """The texts of a request."""
+    """Return the texts of a request."""
     return [message.content for message in request.messages]
 
 
 def live_in(user: User, zone: str) -> None:
-    """Store the zone of a person's browser."""
+    """Store the time zone of a user's browser."""
     AccountSettings.objects.update_or_create(owner=user, defaults={"time_zone": zone})
 
 
@@ -115,7 +116,11 @@ def test_the_receipt_names_each_day_and_the_outlook_has_it(
     branch = Branch.objects.select_related("active_compaction__base", "parent").get(chat=chat)
     branch.chat = Chat.objects.get(pk=chat.pk)
     ahead = outlook_on(
-        branch, choice=choose(chat=branch.chat), now=LATE + timedelta(days=2), question="And today?"
+        branch,
+        choice=choose(chat=branch.chat),
+        counter=O200kCounter(),
+        now=LATE + timedelta(days=2),
+        question="And today?",
     )
     assert ahead.sent.messages[-1].content == "[Thu 2026-03-05]\nAnd today?"
 

@@ -1,4 +1,4 @@
-"""Each question brings back excerpts of what its chat's prompt leaves out."""
+"""Excerpts: each question retrieves parts of the messages that the prompt leaves out."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -25,13 +25,13 @@ Say = Callable[..., ProviderRequest]
 
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
-    """A busy machine may take longer than a person waits."""
+    """Raise the time limit, because a busy machine can exceed it."""
     settings.REFERENCES_SECONDS = 10
 
 
 @pytest.fixture
 def govern(now: datetime) -> Callable[..., None]:
-    """Let a policy with excerpts govern everybody: four messages of history."""
+    """Assign an instance-wide policy with excerpts and four messages of history."""
 
     def governing(**values: Any) -> None:
         wanted = {"strategy": "simple", "window_size": 4, "references": True}
@@ -47,7 +47,7 @@ def govern(now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
-    """Say something in the chat and have it answered; returns what the model was sent."""
+    """Send a message, process the reply and return the model request."""
 
     def saying(text: str, answer: str = "Noted.", *, at: datetime | None = None) -> Any:
         newest = Message.objects.filter(branch__chat=chat).order_by("-created_at").first()
@@ -64,12 +64,12 @@ def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
 
 
 def block_of(request: ProviderRequest) -> str:
-    """The excerpts that a request has, or nothing."""
+    """Return the excerpts in a request, or an empty text."""
     return next((m.content for m in request.messages if TITLE in m.content), "")
 
 
 def chatter(say: Say, count: int = 5) -> None:
-    """Talk about something else, so that what was said before leaves the prompt."""
+    """Send unrelated messages, so that earlier ones leave the prompt."""
     for number in range(count):
         say(f"Tell me about bread number {number}.", "It has a crust.")
 
@@ -83,14 +83,15 @@ def test_a_question_brings_back_what_its_prompt_leaves_out(
 
     block = block_of(say(ASKED))
 
-    # The whole message, with its day.
+    # The whole message, with its date.
     assert HERON in block
     assert f"({now:%Y-%m-%d})" in block
-    assert "bread" not in block
+    # Free room is filled with the nearest later messages that the prompt does not contain.
+    assert "bread number 4" not in block
     segments = Receipt.objects.latest("created_at").segments
     assert any(part[:2] == ["tail", "references"] for part in segments)
-    (kept,) = TurnReference.objects.filter(turn=Turn.objects.latest("queued_at"))
-    assert kept.score > 0
+    kept = TurnReference.objects.filter(turn=Turn.objects.latest("queued_at"))
+    assert all(row.score > 0 for row in kept)
 
 
 def test_what_the_prompt_contains_is_no_excerpt(govern: Callable[..., None], say: Say) -> None:
@@ -163,7 +164,7 @@ def test_the_messages_beside_a_match_come_along(govern: Callable[..., None], say
 
     block = block_of(say("Who walked around Lake Vogt?"))
 
-    # Neither shares a word with the question; "Noted." and the like are left out.
+    # Neither message shares a word with the question. Short replies such as "Noted." are left out.
     assert "said to be deep" in block
     assert "Noted." not in block
 
@@ -276,6 +277,23 @@ def test_the_context_of_a_question_shows_the_excerpts_it_would_bring(
     assert HERON in block_of(request)
     assert [m.content for m in ahead.messages()] == [m.content for m in request.messages]
     assert HERON in answer.content.decode()
-    # A greeting would bring nothing.
+    # A greeting retrieves nothing.
     greeted = next_context(chat=Chat.objects.get(pk=chat.pk), question="Thanks!", now=now)
     assert TITLE not in "\n".join(m.content for m in greeted.messages())
+
+
+def test_free_room_brings_the_conversation_around_the_match(
+    govern: Callable[..., None], say: Say
+) -> None:
+    """The answer may be several messages after the one that matches the question."""
+    govern(token_budget=6_000, reference_count=40)
+    say(HERON)
+    say("The wind was cold, so we sat behind the wall of the old mill.", "Nice place.")
+    say("Anna wrote the number of its mate into the blue book: C-002.", "Good.")
+    for number in range(12):
+        say(f"The recipe number {number} needs flour, butter and a pinch of salt.", "Sounds good.")
+    sent = "\n".join(message.content for message in say(ASKED).messages)
+    assert "C-002" in sent
+    # Up to 20 messages on each side.
+    assert "recipe number 7 " in sent
+    assert "recipe number 8 " not in sent

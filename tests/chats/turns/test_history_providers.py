@@ -1,4 +1,4 @@
-"""History providers of packages: the example of the documentation, and broken ones."""
+"""History providers of packages: the documented example, and broken ones."""
 
 import sys
 import tomllib
@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "history_provider"
 
 
 class Changing:
-    """Changes a message."""
+    """A provider that changes a message."""
 
     name = "changing"
 
@@ -36,7 +36,7 @@ class Changing:
 
 
 class Shuffling(Changing):
-    """Returns the newest message first."""
+    """A provider that returns the newest message first."""
 
     name = "shuffling"
 
@@ -45,7 +45,7 @@ class Shuffling(Changing):
 
 
 class Failing(Changing):
-    """Fails."""
+    """A provider that raises an error."""
 
     name = "failing"
 
@@ -54,14 +54,14 @@ class Failing(Changing):
 
 
 class Nothing:
-    """Is no provider."""
+    """A class without the provider interface."""
 
     name = "nothing"
 
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
-    """The entry points of the installed packages: those of the example at first."""
+    """The entry points of the installed packages. Starts with those of the example."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
     group = project["entry-points"][history_providers.GROUP]
     points = [EntryPoint(name, value, history_providers.GROUP) for name, value in group.items()]
@@ -73,7 +73,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
 
 
 def write_on(day: datetime, *, first: int, last: int = 100) -> None:
-    """Put messages on a day: those of the worker have its own clock."""
+    """Move messages to a given day, because the worker uses the real time."""
     Message.objects.filter(seq__gte=first, seq__lte=last).update(created_at=day)
 
 
@@ -161,8 +161,8 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
     assert warnings == [
         "The history provider 'nothing' cannot be used: it has no get_history.",
         "The history provider 'nowhere' cannot be used: ModuleNotFoundError.",
-        "The history provider 'renamed' cannot be used: it is called differently from its entry"
-        " point.",
+        "The history provider 'renamed' cannot be used: its name differs from that of its"
+        " entry point.",
     ]
     (problem,) = check({"history_provider": "nothing"})
     assert problem.code == "unknown_history_provider"

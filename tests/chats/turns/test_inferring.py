@@ -1,4 +1,4 @@
-"""Preferences that a model proposes: when it is asked, what it is sent, what is kept, how often."""
+"""Inferred preferences: when the model is called, its input, stored results, and frequency."""
 
 import json
 from collections import Counter
@@ -48,7 +48,7 @@ GARDENER = "I work as a gardener. What grows in shade?"
 
 @pytest.fixture(autouse=True)
 def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
-    """The policy's light model, on a server of its own."""
+    """The light model of the policy, on a separate server."""
     ProviderAccount.objects.create(slug="near", name="Near", base_url="http://127.0.0.1:9/v1")
     model = ModelSpec.objects.create(
         slug="light", provider="near", name="light-model", context_window=32_000
@@ -59,7 +59,7 @@ def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
 
 @pytest.fixture(autouse=True)
 def agreed(alice: User, now: datetime) -> User:
-    """Alice agreed that a model proposes what holds of her."""
+    """Alice, who consented to inferred preferences."""
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     preferences.set_inferring(owner_id=alice.pk, agrees=True, now=now)
     return alice
@@ -67,7 +67,7 @@ def agreed(alice: User, now: datetime) -> User:
 
 @pytest.fixture
 def say(alice: User, chat: Chat, work: Any, now: datetime) -> Say:
-    """One turn: `say(text)`, or in another chat of Alice's."""
+    """Run one turn: `say(text)`. Accepts another chat of Alice."""
 
     def saying(text: str, where: Chat | None = None, reply: str = "Noted.") -> Turn:
         turn = start(user=alice, chat=where or chat, text=text, now=now).turn
@@ -79,7 +79,7 @@ def say(alice: User, chat: Chat, work: Any, now: datetime) -> Say:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch, chat: Chat, now: datetime) -> Reads:
-    """Read a chat that has rested, as its task does: `reads(answer)`; the provider it asked."""
+    """Run the task for an idle chat: `reads(answer)`. Returns the provider that it called."""
 
     def reading(*answer: Any, where: Chat | None = None, rested: bool = True) -> ScriptedProvider:
         script = [TextDelta(item) if isinstance(item, str) else item for item in answer]
@@ -99,19 +99,19 @@ def reads(monkeypatch: pytest.MonkeyPatch, chat: Chat, now: datetime) -> Reads:
 
 
 def proposes(*items: tuple[int, str, str]) -> str:
-    """A model's answer."""
+    """Return an answer of the model."""
     return json.dumps(
         [dict(zip(("message", "slot", "quote"), item, strict=True)) for item in items]
     )
 
 
 def kept() -> list[tuple[str, str, str]]:
-    """What is kept: slot, text, status."""
+    """Return the stored preferences: slot, text, status."""
     return sorted(Preference.objects.values_list("slot", "text", "status"))
 
 
 def another(owner: User, now: datetime) -> Chat:
-    """One more chat."""
+    """Another chat."""
     return lifecycle.create_chat(owner=owner, now=now)
 
 
@@ -127,7 +127,7 @@ def test_a_chat_that_rests_brings_proposals_in_the_persons_own_words(
     assert (row.kind, place.message.text[place.start : place.end]) == ("inferred", row.text)
     assert request.model == "light-model"
     assert f"[1] {GARDENER}" in request.messages[1].content
-    # Not in use before the person accepts it.
+    # The preference is unused until the user accepts it.
     assert person.holding(inferring.shown_branch(chat)) == []
     preferences.accept(owner_id=alice.pk, preference_id=row.pk, now=timezone.now())
     assert person.holding(inferring.shown_branch(chat)) == [Preference.objects.get()]
@@ -199,7 +199,7 @@ FORBIDS: dict[str, Callable[[Chat, datetime], object]] = {
 def test_nothing_is_read_where_somebody_forbids_it(
     chat: Chat, say: Say, reads: Reads, now: datetime, who: str
 ) -> None:
-    """Also where it was forbidden after the message and before the rest."""
+    """Also if inference is disabled after the message and before the chat is idle."""
     say(GARDENER)
     FORBIDS[who](chat, now)
     assert_nothing_is_read(chat, say, reads)
@@ -223,7 +223,7 @@ def test_nothing_is_read_where_the_policy_forbids_it(
 
 
 def assert_nothing_is_read(chat: Chat, say: Say, reads: Reads) -> None:
-    """Neither what was said before nor what is said now."""
+    """Check that neither earlier nor new messages are sent to the model."""
     assert reads(proposes((1, "job", "I work as a gardener"))).requests == []
     chat.refresh_from_db()
     PreferenceReading.objects.all().delete()
@@ -463,7 +463,7 @@ def test_a_paste_of_two_million_characters_is_never_sent(
 ) -> None:
     say(GARDENER)
     later = say("And this?")
-    # Its prompt had the short text.
+    # The prompt of this turn had the short text.
     Receipt.objects.filter(turn=later).delete()
     row = Message.objects.get(seq=3)
     Message.objects.filter(pk=row.pk).update(
@@ -532,7 +532,7 @@ def test_the_call_has_its_own_line_in_ledger_and_usage(
 
 @pytest.mark.memory_case(26)
 def test_no_reply_waits_for_it(say: Say) -> None:
-    """A turn only writes down that its chat is to be read: it is over before any call."""
+    """A turn only schedules the inference. The turn ends before the model call."""
     turn = say(GARDENER)
     assert turn.status == "completed"
     assert not Receipt.objects.filter(call__gte=Receipt.INFERRING).exists()
@@ -564,7 +564,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     lost = Receipt.objects.filter(call__gte=Receipt.INFERRING)
     assert {row.outcome for row in lost} == {"lost"}
     assert reads("[]").requests == []
-    # A worker that was only slow writes nothing any more.
+    # A worker that was only slow writes nothing after the takeover.
     answer = proposes((1, "job", "I work as a gardener"))
     for call in dead:
         inferring.finish(call, text=answer, ending=Ending(), now=now)

@@ -1,4 +1,4 @@
-"""The search by meaning: what is embedded, what it finds, what happens without its model."""
+"""Semantic search: embedded texts, results, and behaviour without the embedding model."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ ABOUT = "What did I name the feline at home?"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that an earlier test kept."""
+    """Clear the state of earlier tests."""
     monkeypatch.setattr(nearest, "KEPT", nearest.Matrices())
     monkeypatch.setattr(embedding, "BREAKER", breakers.LatenessBreaker())
     monkeypatch.setattr(nearest, "FEWEST", 4)
@@ -75,7 +75,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def models(demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Embedders:
-    """Two models that make embeddings, each with a fake behind it, by name."""
+    """Two embedding models, each with a fake server, by name."""
     fakes = {"one": FakeEmbedder(), "two": FakeEmbedder(shift=2)}
     ProviderAccount.objects.create(slug="near", name="Near", base_url="http://127.0.0.1:9/v1")
     for name in fakes:
@@ -88,20 +88,20 @@ def models(demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Embedders:
 
 @pytest.fixture
 def chosen(models: Embedders, now: datetime) -> FakeEmbedder:
-    """The first one is chosen."""
+    """The first embedding model, selected."""
     embedding.choose("near-one", anew=False, actor="user:1", now=now)
     return models["one"]
 
 
 def build(now: datetime) -> None:
-    """Go on with what is due until there is nothing more to do."""
+    """Run the pending tasks until none is left."""
     for _ in range(20):
         VectorSpace.objects.filter(due_at__isnull=False).update(due_at=Now())
         embedding.go_on(now=now)
 
 
 def filled(elsewhere: Elsewhere) -> Chat:
-    """A chat with the kitten among other things."""
+    """A chat with the text about the kitten among other texts."""
     return elsewhere(
         CAT, "The fiscal office wrote.", "We rent a vessel.", "Two loaf pans.", "Rain all day."
     )
@@ -239,7 +239,7 @@ def test_a_pass_that_was_killed_goes_on_and_doubles_nothing(
     embedding.embed_texts(
         dead, SearchText.objects.filter(pk__in=keys), embedder=embedding.embedder_of(dead)
     )
-    # Its worker died: another takes it over once its lease has ended, and does not ask again.
+    # The worker died. Another one continues after its lease expires, without repeated calls.
     asked = list(chosen.asked)
     assert not embedding.claimed(VectorSpace.objects.get())
     VectorSpace.objects.update(lease_until=leases.just_ended())
@@ -278,13 +278,13 @@ def test_texts_without_a_vector_are_counted_and_shown(
     assert (progress.texts, progress.done, progress.refused) == (2, 1, 1)
     page = operators_page.get("/setup/search-model").content.decode()
     assert "1 of 2" in page
-    assert "because the model makes none" in page
+    assert "Messages the model cannot embed" in page
 
 
 def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
 ) -> None:
-    """A zero or NaN vector is no answer (`provider_protocol`), for this text alone."""
+    """A zero or NaN vector fails with `provider_protocol`, for this text only."""
     elsewhere("An odd word that breaks the model: lighthouse", CAT)
     chosen.refuses, chosen.refusal = 32, ProviderError("provider_protocol")
     build(now)
@@ -357,7 +357,7 @@ def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
     asked = len(chosen.asked)
     say(chat, ABOUT)
     assert "vectors:breaker" in newest_receipt().notes
-    # Only the texts that were said meanwhile are embedded, no question.
+    # New texts are embedded, but not the question.
     assert len(chosen.asked) == asked
 
 
@@ -465,7 +465,7 @@ def test_an_erasure_reaches_the_vectors_in_its_transaction(
     message = Message.objects.select_related("branch__chat").get(branch__chat=other, seq=1)
 
     class Taken(Exception):
-        """Takes the transaction back."""
+        """Rolls back the transaction."""
 
     def erase() -> None:
         if way == "chat":
@@ -615,7 +615,7 @@ def test_an_operator_chooses_builds_anew_and_ends_it(
     operators_page: Client, models: Embedders, now: datetime
 ) -> None:
     page = operators_page.get("/setup/search-model").content.decode()
-    assert "None: words alone" in page
+    assert "None (keywords only)" in page
     assert not VectorSpace.objects.exists()
 
     operators_page.post("/setup/search-model", {"model": "near-one"})
@@ -640,7 +640,7 @@ def test_who_is_no_operator_may_not(client: Client, charlie: User, models: Embed
     client.force_login(charlie)
     assert client.post("/setup/search-model", {"model": "near-one"}).status_code == 403
     assert client.get("/setup/search-model").status_code == 403
-    assert "Search by meaning" not in client.get("/setup/").content.decode()
+    assert "/setup/search-model" not in client.get("/setup/").content.decode()
     assert not VectorSpace.objects.exists()
 
 
@@ -664,7 +664,7 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
     assert late == number // 2
     text = SearchText.objects.get(message__parts__0__text=CAT)
     assert next(iter(found.nearest)) == text.pk
-    # What comes later is read beside it, what is deleted is not compared any more.
+    # New vectors are read in addition. Deleted vectors are not compared any more.
     TextVector.objects.filter(text=text.pk).delete()
     elsewhere("One kitten more.")
     build(now)

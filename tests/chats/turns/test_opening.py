@@ -1,4 +1,4 @@
-"""The plain beginning of a turn in one go, and what is left to the run where it is not plain."""
+"""The fast path that opens a plain turn in one transaction, and its fallback to the run."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -85,6 +85,6 @@ def test_a_turn_taken_away_while_it_begins_is_left_alone(
 
 
 def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that does one thing the first time and another ever after."""
+    """Return a function whose first call differs from all later calls."""
     rest = iter([first])
     return lambda **given: next(rest, then)(**given)

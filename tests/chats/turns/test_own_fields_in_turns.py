@@ -1,4 +1,4 @@
-"""Calls and the fields of their server over turns: stored, sent back, built again from rows."""
+"""Tool calls with server-specific fields across turns: stored, sent back, rebuilt from rows."""
 
 import json
 from collections.abc import Callable
@@ -27,12 +27,12 @@ SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 
 
 def ask(alice: User, chat: Chat, now: datetime, text: str = "Hello") -> Turn:
-    """A message of Alice."""
+    """Send a message of Alice."""
     return start(user=alice, chat=chat, text=text, now=now).turn
 
 
 def messages_of(worker: Any, number: int = -1) -> list[dict[str, Any]]:
-    """The messages of a request as they go over the wire."""
+    """Return the messages of a request in wire format."""
     sent: list[dict[str, Any]] = body_of(worker.scripted.requests[number])["messages"]
     return sent
 
@@ -71,14 +71,14 @@ def test_fields_of_a_server_go_back_to_its_model_while_its_tools_run(
     assert asked["reasoning_content"] == "I should search."
     assert asked["reasoning_details"] == [{"text": "x"}]
     assert asked["tool_calls"][0]["extra_content"] == SIGNED["extra_content"]
-    # The request's page says what went along, and the body is built again byte for byte.
+    # The page shows the fields that were sent, and the rebuilt body is identical.
     receipt = Receipt.objects.get(step=2)
     request = as_sent.as_sent(receipt, sees_hidden=True)
     shown = [line.text for line in request.lines if line.role == "assistant"]
     assert "I should search." in shown[-1]
     assert "c2ln" in shown[-1]
     assert json.loads(as_sent.body_json(request.found))["messages"] == messages_of(worker)
-    # The next question closes the loop.
+    # The next question ends the tool loop.
     later = work(ask(alice, chat, now, "And?"), [TextDelta("So."), Finished("stop")])
     assert "c2ln" not in json.dumps(messages_of(later))
     assert "I should search." not in json.dumps(messages_of(later))
@@ -86,7 +86,7 @@ def test_fields_of_a_server_go_back_to_its_model_while_its_tools_run(
 
 def test_another_model_gets_none_of_it(alice: User, chat: Chat, now: datetime, work: Work) -> None:
     async def rename(worker: Any) -> None:
-        # Between the call and its results an operator gives the model another name.
+        # An operator renames the model between the call and its results.
         await worker.db(ModelSpec.objects.filter(slug="demo").update, name="other")
 
     script = [

@@ -1,4 +1,4 @@
-"""The parts of the system text and of the tail that a policy switches on, each in the receipt."""
+"""Optional parts of system text and tail, enabled by a policy and listed in the receipt."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ Ask = Callable[..., Turn]
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, work: Work, now: datetime) -> Ask:
-    """Send a message in a chat of Alice's and let the model reply."""
+    """Send a message in a chat of Alice and let the model reply."""
     times = iter(range(1, 1_000))
 
     def asking(text: str, where: Chat | None = None) -> Turn:
@@ -37,13 +37,13 @@ def ask(alice: User, chat: Chat, work: Work, now: datetime) -> Ask:
 
 
 def govern(now: datetime, **values: Any) -> None:
-    """Put a policy in force for everybody."""
+    """Assign a policy to the whole instance."""
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
     assign(policy=policy, level="instance", actor="system", now=now)
 
 
 def parts(turn: Turn, origin: str) -> dict[str, str]:
-    """The parts of the turn's prompt by their name, with their texts."""
+    """Return the parts of the turn's prompt by name, with their texts."""
     receipt = turn.receipts.get()
     return {
         part[1]: PromptText.objects.get(pk=part[5]).text
@@ -75,7 +75,7 @@ def test_a_policy_switches_each_part_of_the_system_text_on(ask: Ask, now: dateti
     assert found["runtime"] == runtime_note("demo")
     assert found["skills"] == "Skill: Mail\nAbout mail."
     assert "1,000 tokens" in found["budget"]
-    # No clock: the same text tomorrow.
+    # Without a clock, the text is the same tomorrow.
     assert str(now.year) not in "".join(found.values())
 
 
@@ -100,7 +100,7 @@ def test_recent_messages_of_other_chats_go_along_where_the_policy_says_so(
 
     assert found == "Other chats (recent):\nUser: My cat is Momo."
     assert "Secret" not in found
-    # The chat's own messages stand in its history.
+    # Messages of the same chat are part of its history.
     assert "Who is Momo?" not in found
     assert "recent" not in parts(ask("And here?", temporary), "tail")
 

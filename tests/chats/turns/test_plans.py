@@ -1,4 +1,4 @@
-"""How SQLite finds what is unfinished: by its index, however much was said before."""
+"""SQLite finds unfinished rows through an index, regardless of the number of messages."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def plan(statement: prepared.Statement) -> list[str]:
-    """What SQLite does for the statement, step by step."""
+    """Return SQLite's query plan of the statement, step by step."""
     known = statement.known(connection)
     values = [1 if name else parameter for name, parameter in known.places]
     rows: list[Any] = connection.connection.execute(f"EXPLAIN QUERY PLAN {known.native}", values)
@@ -57,6 +57,6 @@ def test_what_decides_about_the_plan_stands_in_the_statement(
     statement: prepared.Statement,
 ) -> None:
     known = statement.known(connection)
-    # As a parameter it would have SQLite plan anew each time.
+    # With a parameter, SQLite would plan again at each execution.
     assert "running" in known.native or "queued" in known.native
     assert not [step for step in plan(statement) if step.startswith("SCAN")]

@@ -1,4 +1,4 @@
-"""What a policy says governs what the provider is sent, in real turns."""
+"""Policy values and the resulting provider requests, in real turns."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -36,7 +36,7 @@ SCHEMA = {"type": "object", "properties": {"date": {"type": "string"}}}
 
 @pytest.fixture
 def govern(chat: Chat, now: datetime) -> Callable[..., None]:
-    """Let these values govern the chat, whether or not an administrator could choose them."""
+    """Assign these values to the chat, even if the policy form would refuse them."""
 
     def governing(**values: Any) -> None:
         policy, _ = ContextPolicy.objects.get_or_create(slug="test", defaults={"name": "Test"})
@@ -55,9 +55,9 @@ def govern(chat: Chat, now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Ask:
-    """Ask in Alice's chat; the request that the reply answers.
+    """Send a message in Alice's chat and return the request for the reply.
 
-    `before`: what the model answers to a call before it.
+    `before` gives the model's answers to earlier calls of the turn.
     """
 
     def asking(text: str, answer: str = "An answer.", *before: str) -> ProviderRequest:
@@ -219,7 +219,7 @@ def branch_of(chat: Chat) -> Branch:
 
 
 def put_in_force(chat: Chat, now: datetime, **fields: Any) -> Compaction:
-    """A row of another policy that is in force when the chat comes under this one."""
+    """Activate a compaction that was created under another policy."""
     policy, _ = EffectivePolicy.objects.get_or_create(
         digest="d" * 64, defaults={"values": {}, "sources": {}}
     )
@@ -276,7 +276,7 @@ def test_a_summary_governs_again_under_a_policy_that_knows_it(
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool whose results are long."""
+    """A tool with long results."""
 
     monkeypatch.setattr(tools, "offered", lambda **_: (TOOL,))
     monkeypatch.setattr(tools, "answer", lambda _call, **_: tools.ToolAnswer("result " * 200))
@@ -284,7 +284,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def use_tool(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[str], Any]:
-    """Ask something that the model looks up first."""
+    """Ask a question for which the model uses the tool."""
 
     def using(text: str) -> Any:
         turn = start(user=alice, chat=chat, text=text, now=now).turn
@@ -340,7 +340,7 @@ def test_what_is_read_of_a_tool_message_follows_its_rule() -> None:
 def test_a_factor_below_one_fills_the_prompt_all_the_same(
     govern: Callable[..., None], ask: Ask
 ) -> None:
-    """Where we count more than the provider, more of our tokens fit: they are read too."""
+    """If the estimate exceeds the provider's count, more estimated tokens fit and are loaded."""
     govern(strategy="sliding_window", token_budget=3_000, reserve_tokens=1_000, compact_at=1.0)
     for number in range(12):
         ask(f"Q{number} {'word ' * 250}", f"A{number}")
@@ -353,12 +353,12 @@ def test_a_factor_below_one_fills_the_prompt_all_the_same(
 
 
 class OwnWords:
-    """A package's strategy: the person's newest messages, as many as its config says."""
+    """A strategy of a package: the user's newest messages, limited by its config."""
 
     name = "own_words"
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """Questions only."""
+        """Choose user messages only."""
         places = range(len(view.messages))
         asked = [place for place in places if view.messages[place].role == "user"]
         kept = asked[-int(str(view.values.strategy_config["count"])) :]
@@ -367,7 +367,7 @@ class OwnWords:
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """That package is installed."""
+    """The package is installed."""
     point = EntryPoint("own_words", f"{__name__}:OwnWords", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
     plugins.installed.cache_clear()

@@ -1,4 +1,4 @@
-"""What was said elsewhere goes along with a question, or a receipt says why nothing did."""
+"""Retrieved context from other chats: sent with a question, or the receipt gives a reason."""
 
 import time
 from collections.abc import Callable
@@ -46,13 +46,13 @@ Elsewhere = Callable[..., Chat]
 
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
-    """A busy machine may take longer than a person waits; one test is about that."""
+    """Raise the time limit, because a busy machine can exceed it. One test covers the limit."""
     settings.REFERENCES_SECONDS = 10
 
 
 @pytest.fixture(autouse=True)
 def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.LatenessBreaker:
-    """A breaker of this test alone."""
+    """A separate circuit breaker for this test."""
     breaker = breakers.LatenessBreaker()
     monkeypatch.setattr(looking, "BREAKER", breaker)
     return breaker
@@ -60,7 +60,7 @@ def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.LatenessBreaker:
 
 @pytest.fixture
 def govern(now: datetime) -> Callable[..., None]:
-    """Let a policy with references govern everybody."""
+    """Assign an instance-wide policy with retrieved context."""
 
     def governing(**values: Any) -> None:
         policy = create_policy(
@@ -77,7 +77,7 @@ def govern(now: datetime) -> Callable[..., None]:
 
 @pytest.fixture
 def say(alice: User, now: datetime, work: Callable[..., Any]) -> Say:
-    """Say something in a chat and have it answered; returns what the model was sent."""
+    """Send a message in a chat, process the reply and return the model request."""
 
     def saying(chat: Chat, text: str, answer: str = "Noted.", at: datetime = now) -> Any:
         turn = start(user=alice, chat=chat, text=text, now=at).turn
@@ -91,7 +91,7 @@ def say(alice: User, now: datetime, work: Callable[..., Any]) -> Say:
 
 @pytest.fixture
 def elsewhere(alice: User, say: Say, new_chat: Callable[..., Chat]) -> Elsewhere:
-    """Another chat of Alice in which something was said, and can be found."""
+    """Create another chat of Alice with indexed messages."""
 
     def speaking(*texts: str, **fields: Any) -> Chat:
         chat = new_chat(alice)
@@ -108,7 +108,7 @@ def elsewhere(alice: User, say: Say, new_chat: Callable[..., Chat]) -> Elsewhere
 
 @pytest.fixture
 def new_chat(now: datetime) -> Callable[..., Chat]:
-    """Make a chat of a person."""
+    """Create a chat of a user."""
 
     def making(owner: User) -> Chat:
         chat = Chat.objects.create(owner=owner, created_at=now, updated_at=now)
@@ -120,7 +120,7 @@ def new_chat(now: datetime) -> Callable[..., Chat]:
 
 
 def tail_of(request: ProviderRequest) -> str:
-    """The references that a request has, or nothing."""
+    """Return the retrieved context of a request, or an empty text."""
     found = [m.content for m in request.messages if TITLE in m.content]
     return found[0] if found else ""
 
@@ -146,7 +146,7 @@ def test_a_policy_lets_what_was_said_elsewhere_go_along(
     govern()
     request = say(chat, ASKED)
     assert tail_of(request) == f"{TITLE}\nUser: ({now:%Y-%m-%d}) {HERON}"
-    # It stands behind the history and right before the question.
+    # The context is placed after the history, directly before the question.
     assert [m.role for m in request.messages[-2:]] == ["user", "user"]
     assert request.messages[-1].content == ASKED
     (row,) = TurnReference.objects.all()
@@ -199,7 +199,7 @@ def test_where_room_is_short_history_gives_way_then_the_summary_and_references_l
         maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
 
     def parts(length: int) -> set[str]:
-        """What goes along with a question of about so many tokens; nothing where it is refused."""
+        """Return the parts sent with a question of this length. Empty if it is refused."""
         turn = start(user=chat.owner, chat=chat, text=f"{ASKED} {'so ' * length}", now=now).turn
         work(turn, [TextDelta("Noted."), Finished("stop")])
         Message.objects.filter(turn=turn).update(excluded=True)
@@ -241,7 +241,7 @@ def test_the_same_question_on_the_same_state_gets_the_same_bytes(
     for number in range(6):
         elsewhere(f"{HERON} It was seen {number} times.", "I like soup.")
     govern()
-    # What is asked is not in the index before its task, so nothing is another state.
+    # The question is not indexed before its task runs, so both requests see the same state.
     first, second = (say(new_chat(chat.owner), ASKED) for _ in range(2))
     assert tail_of(first).count("\nUser:") > 1
     assert first.messages == second.messages
@@ -254,10 +254,10 @@ def test_what_a_cache_reads_is_less_by_the_passages_and_the_question_under_them(
     say: Say,
     new_chat: Callable[..., Chat],
 ) -> None:
-    """Recorded prompts of one talk, without references and with them, as a prefix cache sees them.
+    """Compare the prefix cache hits of recorded prompts with and without retrieved context.
 
-    A passage is replaced with the next turn, so it is never read from the cache, nor is the
-    question that stood behind it. Everything before stays.
+    Retrieved context changes with each turn. It and the question after it are never cached.
+    Everything in front of it is.
     """
     birds = ["heron", "ibis", "stork", "crane", "egret", "bittern"]
     for bird in birds:
@@ -270,7 +270,7 @@ def test_what_a_cache_reads_is_less_by_the_passages_and_the_question_under_them(
         return [[f"{m.role}: {m.content}" for m in request.messages] for request in requests]
 
     def read_anew(prompts: list[list[str]]) -> int:
-        """The characters that a cache of the prompt before did not have."""
+        """Return the number of characters that the cache of the previous prompt lacks."""
         anew = sum(map(len, prompts[0]))
         for before, after in pairwise(prompts):
             pairs = zip(before, after, strict=False)
@@ -416,7 +416,7 @@ def test_a_slow_search_holds_no_reply_up_and_the_next_is_searched_again(
     for _ in range(breakers.MISSES + 1):
         say(chat, ASKED)
         assert newest_receipt().notes[-1] == "references:late"
-    # Only an embedding server that does not answer opens it.
+    # Only an unresponsive embedding server opens the breaker.
     assert not no_breaker.is_open()
     settings.REFERENCES_SECONDS = 10
     monkeypatch.setattr(looking, "search", search)
@@ -528,7 +528,7 @@ def test_receipts_say_what_went_along(
     assert told["score"] > 0
     client = signed_in(alice)
     page = client.get(reverse("chats:receipt", args=[chat.pk, turn.pk])).content.decode()
-    assert "What went along from elsewhere" in page
+    assert "Retrieved context" in page
     assert "Birds of the lake" in page
 
 

@@ -1,4 +1,4 @@
-"""What a provider may do to a reply: cut it by a filter, say too much, call too many tools."""
+"""Limits of replies: content filters, excessive length, too many tool calls."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -31,19 +31,19 @@ def turn(alice: User, chat: Chat, now: datetime) -> Turn:
 
 
 def reply_of(turn: Turn) -> Message:
-    """The reply, which is there."""
+    """Return the reply."""
     assert turn.reply is not None
     return turn.reply
 
 
 def parts(turn: Turn, kind: str) -> list[str]:
-    """The texts of one kind of part of the reply, of a tool call its arguments."""
+    """Return the texts of one kind of part, or the arguments of tool calls."""
     name = "arguments" if kind == "tool_call" else "text"
     return [part[name] for part in reply_of(turn).parts if part["type"] == kind]
 
 
 def calls(count: int) -> list[ToolCallDelta]:
-    """So many tool calls."""
+    """Return this number of tool calls."""
     return [ToolCallDelta(n, f"c{n}", "chat_history_search", "{}") for n in range(count)]
 
 
@@ -85,7 +85,7 @@ def test_a_filter_that_let_nothing_through_is_not_asked_again(
 def test_more_tool_calls_than_allowed_end_the_turn_and_none_is_used(turn: Turn, work: Work) -> None:
     worker = work(turn, [TextDelta("Let me look."), *calls(10_000), Finished("tool_calls")])
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "too_many_tool_calls")
-    assert "more tools at once" in turn.error_sentence
+    assert "more tool calls at once" in turn.error_sentence
     assert len(parts(turn, "tool_call")) == 64
     assert [part for part in reply_of(turn).parts if part["type"] == "tool_result"] == []
     assert reply_of(turn).finish == "incomplete"
@@ -139,7 +139,7 @@ def test_the_arguments_of_a_tool_call_are_cut_at_the_same_length(turn: Turn, wor
     whole = ToolCallDelta(0, "c0", "f", "")
     worker = work(turn, [whole, ToolCallDelta(0, "c0", "", "x" * 900_000), Finished("tool_calls")])
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "tool_call_too_long")
-    # The id and the name take three.
+    # The id and the name use three characters.
     assert [len(text) for text in parts(turn, "tool_call")] == [399_997]
     assert reply_of(turn).finish == "incomplete"
     assert worker.ways.count("use_tool") == 0

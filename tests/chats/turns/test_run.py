@@ -1,4 +1,4 @@
-"""One turn from its claim to its end."""
+"""One turn, from its claim to its end."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A state instead of dialogue: extracted once per turn, before its first prompt, or kept."""
+"""State extraction: once per turn before its first prompt, or reuse of the previous state."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 
-# The prompts of every test here are built again when it is over.
+# Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
 
 Work = Callable[..., Any]
@@ -56,7 +56,7 @@ REPLY = [TextDelta("Fine."), Finished("stop")]
 
 @pytest.fixture
 def policy(db: None, now: datetime) -> Callable[..., None]:
-    """Put a policy in force that keeps a state."""
+    """Assign a policy that extracts a state."""
 
     def setting(**values: Any) -> None:
         made = create_policy(
@@ -76,7 +76,7 @@ def ask(alice: User, chat: Chat, now: datetime, text: str = "To Oslo") -> Turn:
 
 
 def found(**values: Any) -> list[Any]:
-    """A model's answer with the new state."""
+    """Return a model's answer with the new state."""
     return [TextDelta(json.dumps(values)), UsageReport(40, 9, 0, 0), Finished("stop")]
 
 
@@ -155,7 +155,7 @@ def test_the_extraction_has_a_receipt_and_usage_of_its_own(
         ["question", str(turn.trigger_id)],
     ]
     assert not PromptText.objects.filter(text__contains="pineapple").exists()
-    # The prompt can be built again from what the receipt names.
+    # The receipt has all texts needed to rebuild the prompt.
     texts = {s[1]: PromptText.objects.get(digest=s[5]).text for s in asked.segments if s[5]}
     read = Message.objects.filter(pk__in=[s[1] for s in asked.segments if s[2]]).order_by("seq")
     again = state_request(
@@ -381,7 +381,7 @@ def test_the_state_is_extracted_once_for_all_steps_of_a_turn(
     states_sent = [sent(worker, call)[0] for call in (1, 2)]
     assert states_sent == [("user", 'Conversation state:\n{"destination": "Oslo"}')] * 2
 
-    # The correction counts from the next turn on, and the next extraction goes on from it.
+    # The correction applies from the next turn on, and the next extraction starts from it.
     worker = work(ask(alice, chat, now, "Go on"), found(destination="Rome"), REPLY)
     assert '{"destination": "Rome"}' in worker.scripted.requests[0].messages[1].content
 
@@ -408,7 +408,7 @@ def test_a_correction_during_the_extraction_counts(
     worker = work(turn, [corrects, *found(destination="Oslo")], REPLY)
     assert notes(turn) == ["state:state_changed"]
     assert [row[2] for row in of_chat(chat)] == [{"destination": "Rome"}]
-    # What the message said is not lost.
+    # The next extraction reads the message again.
     worker = work(ask(alice, chat, now, "On May 3."), found(destination="Rome"), REPLY)
     assert "To Oslo\n\nOn May 3." in worker.scripted.requests[0].messages[1].content
 
@@ -455,7 +455,7 @@ def test_a_light_model_reads_the_state_where_the_policy_names_one(
     assert [request.model for request in worker.scripted.requests] == ["light-1", "demo"]
     assert ChatState.objects.get().model_name == "light-1"
 
-    # A refused key pauses its provider, not the chat's.
+    # A refused key pauses its own provider, not the provider of the chat.
     turn = ask(alice, chat, now, "Hm")
     work(turn, [ProviderError("provider_auth", status=401)], REPLY)
     assert turn.status == Turn.Status.COMPLETED
@@ -478,7 +478,7 @@ def test_a_branch_begins_with_the_state_at_its_fork(
     work(ask(alice, chat, now), found(destination="Oslo"), REPLY)
     work(ask(alice, chat, now, "No, Rome"), found(destination="Rome"), REPLY)
     parent = Branch.objects.get()
-    # The worker writes by the real clock.
+    # The worker uses the real time.
     later = timezone.now() + timedelta(hours=1)
     child = Branch.objects.create(
         chat=chat, parent=parent, fork_seq=2, last_seq=2, created_at=later
@@ -486,7 +486,7 @@ def test_a_branch_begins_with_the_state_at_its_fork(
     seen = states.newest(child)
     assert seen is not None
     assert seen.values == {"destination": "Oslo"}
-    # What happens on the parent after the fork is not the child's, even where no seq moved.
+    # Later changes on the parent do not affect the child, even with equal sequence numbers.
     twin = Branch.objects.create(chat=chat, parent=parent, fork_seq=4, last_seq=4, created_at=later)
     states.append(
         branch_id=parent.pk,
@@ -542,15 +542,15 @@ def test_other_strategies_ask_for_no_state(
 def test_asking_again_after_a_lost_answer_of_the_database_changes_nothing(
     alice: User, chat: Chat, now: datetime, work: Work, policy: Callable[..., None]
 ) -> None:
-    """A commit of unknown fate is repeated: one receipt, one version, the same tail."""
+    """A commit with an unknown result is repeated: one receipt, one version, the same tail."""
     policy()
     turn = ask(alice, chat, now)
 
     class Doubting(InlineWorker):
-        """Asks the database everything about the state twice."""
+        """A worker that runs every database function of the extraction twice."""
 
         async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
-            """The answer, the same both times."""
+            """Return the result and check that both are equal."""
             result = await super().db(function, **arguments)
             if function.__module__ == "chats.turns.state_extraction":
                 assert await super().db(function, **arguments) == result

@@ -1,4 +1,4 @@
-"""Who waits for first words goes before who has all words, and nobody waits for ever."""
+"""Thread priority: turns that wait for their first text run first, and none waits forever."""
 
 import threading
 import time
@@ -12,13 +12,13 @@ from chats.turns.worker.executor import DeadlineExecutor
 
 @pytest.fixture
 def one() -> DeadlineExecutor:
-    """A single thread, so that the order is the one of the calls."""
+    """An executor with one thread, so that calls run in a fixed order."""
     return DeadlineExecutor(1)
 
 
 @pytest.fixture
 def held(one: DeadlineExecutor) -> Callable[[], None]:
-    """Keep the thread busy until what this gives is called."""
+    """Block the thread until the returned function is called."""
     release, busy = threading.Event(), threading.Event()
 
     def hold() -> None:

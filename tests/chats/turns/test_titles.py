@@ -1,4 +1,4 @@
-"""Titles of chats by the light model: when, what is sent, what is taken, what an erasure takes."""
+"""Titles by the light model: timing, request, accepted answers, and erasure."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
 from tests.chats.conftest import ScriptedProvider
 
-# The prompts of every test here are built again when it is over.
+# Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
 
 __all__ = ["set_policy"]
@@ -37,7 +37,7 @@ ANSWER = "The offer of Nordbygg is lower; the other one has the better rooms."
 
 @pytest.fixture(autouse=True)
 def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
-    """The policy's light model, on a server of its own."""
+    """The light model of the policy, on a separate server."""
     ProviderAccount.objects.create(slug="near", name="Near", base_url="http://127.0.0.1:9/v1")
     model = ModelSpec.objects.create(
         slug="light", provider="near", name="light-model", context_window=16_000
@@ -48,7 +48,7 @@ def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
 
 @pytest.fixture
 def titled(monkeypatch: pytest.MonkeyPatch) -> Titled:
-    """Write the title as its task does: `titled(turn, answer)`; the provider it asked."""
+    """Run the title task: `titled(turn, answer)`. Returns the provider that it called."""
 
     def writing(turn: Turn, *answer: Any, closing: bool = False) -> ScriptedProvider:
         script: Sequence[Any] = [
@@ -71,7 +71,7 @@ def titled(monkeypatch: pytest.MonkeyPatch) -> Titled:
 def say(
     alice: User, chat: Chat, work: Work, now: datetime, django_capture_on_commit_callbacks: Any
 ) -> Say:
-    """One turn of the chat: `say(text)`; what is to follow its commits is sent."""
+    """Run one turn of the chat: `say(text)`. Its on-commit tasks are sent."""
 
     def saying(text: str) -> Turn:
         with django_capture_on_commit_callbacks(execute=True):
@@ -84,18 +84,18 @@ def say(
 
 @pytest.fixture
 def first_turn(say: Say) -> Turn:
-    """The first turn of a chat that nobody gave a title."""
+    """The first turn of a chat without a manual title."""
     return say(SAID)
 
 
 def title(chat: Chat) -> str:
-    """The title as it is now."""
+    """Return the current title."""
     chat.refresh_from_db()
     return chat.title
 
 
 def asked_for(sent: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """The turns whose chats are to be given a title."""
+    """Return the turns with an enqueued title task."""
     return [given["turn_id"] for task, given in sent if task == queue.WRITE_TITLE]
 
 
@@ -146,6 +146,19 @@ def test_without_a_light_model_the_first_words_stay(
         ("Offers\u202efor Oslo", ""),
         ("👩\u200d💻 Offers for Oslo", "👩\u200d💻 Offers for Oslo"),
         ("....", ""),
+        ("“Oslo” and “Friday”", "“Oslo” and “Friday”"),
+        ("*Oslo* or *Friday*", "*Oslo* or *Friday*"),
+        ("Offers in C#", "Offers in C#"),
+        ("## Offers for Oslo", "Offers for Oslo"),
+        ("The offers' prices", "The offers' prices"),
+        ("‘Offers’ for Oslo", "‘Offers’ for Oslo"),
+        ("«Offers for Oslo»", "Offers for Oslo"),
+        ("「Offers for Oslo」。", "Offers for Oslo"),
+        ("__Offers for Oslo__", "Offers for Oslo"),
+        ("```Offers for Oslo```", "Offers for Oslo"),
+        ("```offers", ""),
+        ("~~~ offers", ""),
+        ("```\nOffers for Oslo\n```", "Offers for Oslo"),
     ],
 )
 def test_only_one_short_line_of_the_conversation_is_a_title(answer: str, taken: str) -> None:
@@ -224,7 +237,7 @@ def test_a_call_that_fails_leaves_the_first_words(
     assert title(chat) == title_from(SAID)
     receipt = Receipt.objects.get(step=Receipt.AFTERWARDS)
     assert (receipt.outcome, receipt.error_code) == ("failed", code)
-    # Nobody asks a second time.
+    # The call is not repeated.
     assert titled(first_turn, "Offers for Oslo").requests == []
 
 

@@ -1,4 +1,4 @@
-"""An overflow after the call: one smaller try, one reply, and a limit that the model keeps."""
+"""Context overflow: one smaller retry, one reply, and a token limit stored for the model."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -21,7 +21,7 @@ ANSWER = [TextDelta("Here."), UsageReport(500, 10, 0, 0), Finished("stop")]
 
 @pytest.fixture
 def talked(alice: User, chat: Chat, now: datetime, work: Work) -> Chat:
-    """A chat with something that can leave the prompt: some 8,000 tokens."""
+    """A chat with about 8,000 tokens that can leave the prompt."""
     for number in range(8):
         turn = start(user=alice, chat=chat, text=f"Question {number}", now=now).turn
         work(turn, [TextDelta("So it goes on. " * 270), Finished("stop")])
@@ -29,12 +29,12 @@ def talked(alice: User, chat: Chat, now: datetime, work: Work) -> Chat:
 
 
 def ask(user: User, chat: Chat, now: datetime) -> Turn:
-    """One more question."""
+    """Send another question."""
     return start(user=user, chat=chat, text="And now?", now=now).turn
 
 
 def replies(turn: Turn) -> list[str]:
-    """The texts of the turn's assistant messages."""
+    """Return the texts of the turn's assistant messages."""
     return [m.text for m in Message.objects.filter(turn=turn, role="assistant")]
 
 
@@ -206,7 +206,7 @@ def test_who_asks_on_the_page_gets_one_reply_after_both_gates(
     refused = ProviderError("context_overflow", status=400, limit=6000, actual=9000)
     first, second = work(turn, [refused], ANSWER).scripted.requests
 
-    # The estimate let some of the sixteen messages go before the call, the refusal more of them.
+    # The estimate dropped some of the sixteen messages before the call. The refusal dropped more.
     assert len(second.messages) < len(first.messages) < 17
     html = page.get(address).content.decode()
     assert html.count("Here.") == 1

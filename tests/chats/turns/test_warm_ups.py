@@ -1,4 +1,4 @@
-"""Prompts that are read ahead: when, by whom, what is sent, what it leaves behind."""
+"""Cache warm-ups: causes, requests, limits and records."""
 
 import asyncio
 from collections import Counter
@@ -49,7 +49,7 @@ REPLY = [TextDelta("Like this."), Finished("stop")]
 
 @pytest.fixture(autouse=True)
 def free_server(demo_model: ModelSpec, settings: Any, db: None) -> ProviderAccount:
-    """The model of all chats stands on this host and has no price."""
+    """A local server without a price for the model of all chats."""
     settings.ALLOWED_PRIVATE_PROVIDERS = [ADDRESS]
     ProviderAccount.objects.update(kind="openai", base_url=f"http://{ADDRESS}/v1")
     return ProviderAccount.objects.get()
@@ -84,28 +84,28 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
 
 
 def ask(user: User, chat: Chat, now: datetime) -> Turn:
-    """One more question."""
+    """Send another question."""
     return start(user=user, chat=chat, text="And now?", now=now).turn
 
 
 def warm_receipts() -> list[Receipt]:
-    """What the warm-ups left, oldest first."""
+    """Return the receipts of warm-ups, oldest first."""
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS).order_by("turn__accepted", "call")
     return list(rows)
 
 
 def asked_for(sent: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """The causes of the warm-ups that were asked for."""
+    """Return the causes of the enqueued warm-ups."""
     return [given["cause"] for task, given in sent if task == queue.WARM_UP]
 
 
 async def forever(_worker: Any) -> None:
-    """The server reads and reads."""
+    """A server that does not finish reading the prompt."""
     await asyncio.sleep(60)
 
 
 def is_prefix(request: ProviderRequest, of: ProviderRequest) -> bool:
-    """Whether a call's messages begin another's, with the same tools, model and parameters."""
+    """Return True if a request is a prefix of another, with equal tools, model and parameters."""
     same = (request.model, request.tools, request.parameters, request.stream)
     return (
         same == (of.model, of.tools, of.parameters, of.stream)
@@ -123,7 +123,7 @@ def test_what_is_read_ahead_is_how_the_next_prompt_begins(
     turn = ask(alice, long_chat, now)
     reply = work(turn, REPLY).scripted.requests[0]
     assert is_prefix(request, reply)
-    # Only what changes with the question is read in front of the person.
+    # Only the part that depends on the question is not cached.
     assert len(reply.messages) == len(request.messages) + 1
     assert Receipt.objects.get(turn=turn).purpose == "reply"
 
@@ -142,14 +142,14 @@ def test_the_receipt_says_what_was_read_and_the_ledger_commits_to_it(
     check_partition(last_seq=receipt.last_seq, sent=sent, left_out=left_out)
     event = AuditEvent.objects.get(type="context.warmed")
     assert event.data["calls"] == [[str(receipt.pk), receipt.commitment]]
-    # Counted apart: no turn was billed for it.
+    # Warm-ups are counted separately. The usage of turns is unchanged.
     assert list(Turn.objects.values_list("usage", flat=True)) == usage_before
     told = Counter[str]()
     assert list(ledger.verify(told=told)) == []
     Receipt.objects.filter(pk=receipt.pk).update(prompt_tokens=1)
     assert [found.reason for found in ledger.verify()] == [f"receipt {receipt.pk} was changed"]
     Receipt.objects.filter(pk=receipt.pk).delete()
-    assert [found.reason for found in ledger.verify()] == [f"receipt {receipt.pk} is gone"]
+    assert [found.reason for found in ledger.verify()] == [f"receipt {receipt.pk} is missing"]
 
 
 def test_the_ledger_holds_while_the_call_is_under_way(
@@ -205,7 +205,7 @@ def test_a_mark_that_changes_what_was_sent_asks_for_it_too(
 
 
 def switch_account(**values: Any) -> Callable[[SetPolicy], object]:
-    """A change of the server's account."""
+    """Return a function that changes the server's account."""
     return lambda _set: ProviderAccount.objects.update(**values)
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a warm-up at a model server begin those of the next reply's request."""
+"""The body of a warm-up is a byte prefix of the next reply's request."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def server(long_chat: Chat, settings: Any) -> Iterator[FakeServer]:
-    """A server on this host, to which the chat's model belongs from now on."""
+    """A local server that serves the chat's model."""
     with FakeServer() as fake:
         settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
         ProviderAccount.objects.update(kind="openai", base_url=fake.base_url)
@@ -52,17 +52,17 @@ class OnTheWire(InlineWorker):
     """A worker whose calls go to the server."""
 
     def provider(self, account: Any) -> Any:
-        """The adapter."""
+        """Return the adapter."""
         return registry.provider_for(account, timeouts=Timeouts())
 
     async def whole_turn(self, turn: Turn) -> None:
-        """Work on a turn, and close the connections."""
+        """Process a turn and close the connections."""
         await self.turn(turn.pk)
         await registry.aclose_all()
 
 
 def warm_up(chat: Chat) -> None:
-    """As the task does."""
+    """Run the warm-up as the task does."""
     warm_ups.warm_up(
         branch_id=branch_of(chat).pk,
         cause="typing",
@@ -103,7 +103,7 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
 
 
 def assert_built_again(server: FakeServer) -> None:
-    """Compare the bytes that left with those that are built again from rows, and with receipts."""
+    """Compare the sent bytes with the rebuilt ones and with the receipts."""
     assert not_rebuilt() == []
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     rows = rows.filter(model_name="fake-chat")

@@ -1,4 +1,4 @@
-"""The worked example of the context layouts comes out byte for byte from each sender.
+"""The worked example of the context layouts is identical byte for byte from each sender.
 
 One chat of the owner holds the retrieved messages, the other one the recent ones. The question is
 sent from the page, over REST and through the gateway.
@@ -60,7 +60,7 @@ BY_INTEGRATOR = pytest.mark.requirement("S1.3", by="integrator")
 
 
 class PetEmbedder(FakeEmbedder):
-    """Puts texts about cats and fish next to each other."""
+    """An embedder that gives similar vectors to texts about cats and fish."""
 
     def of(self, text: str) -> Vector:
         """Return a vector whose first value is large for a text about pets."""
@@ -93,7 +93,7 @@ class Senders:
         return self.reply()
 
     def gateway(self) -> Any:
-        """Have the conversation through the gateway; the owner turns memory on before its end."""
+        """Have the conversation through the gateway. The owner enables memory before its end."""
         client = self.make(self.owner)
         conversation = []
         recent = EXAMPLE["recent"]

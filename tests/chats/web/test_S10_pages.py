@@ -59,7 +59,7 @@ def test_only_the_renderer_makes_safe_html() -> None:
         and "admin" not in path.parts
     ]
 
-    assert found == ["chats/rendering/fragments.py", "chats/rendering/store.py"]
+    assert found == [f"chats/rendering/{name}.py" for name in ("documents", "fragments", "store")]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name_of)

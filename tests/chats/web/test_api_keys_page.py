@@ -88,12 +88,12 @@ def test_a_line_for_the_terminal_tries_the_key(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": " "}, "A key needs a name"),
-        ({"scopes": []}, "at least one scope"),
-        ({"scopes": ["chats:all"]}, "at least one scope"),
-        ({"lifetime_days": "0"}, "lives for 1 to 365 days"),
-        ({"lifetime_days": "x"}, "lives for 1 to 365 days"),
-        ({"lifetime_days": "٣"}, "lives for 1 to 365 days"),
+        ({"name": " "}, "Enter a name"),
+        ({"scopes": []}, "at least one of these scopes"),
+        ({"scopes": ["chats:all"]}, "at least one of these scopes"),
+        ({"lifetime_days": "0"}, "lifetime of 1 to 365 days"),
+        ({"lifetime_days": "x"}, "lifetime of 1 to 365 days"),
+        ({"lifetime_days": "٣"}, "lifetime of 1 to 365 days"),
     ],
 )
 def test_what_cannot_be_is_refused_and_what_was_typed_stays(
@@ -136,8 +136,8 @@ def test_charlie_neither_sees_nor_revokes_alices_key(
 
 
 def test_a_key_that_keeps_nothing_is_made_and_shown_so(fresh: Client) -> None:
-    assert "keeps nothing" not in fresh.post(PAGE, FORM).content.decode()
-    assert "keeps nothing" in fresh.post(PAGE, {**FORM, "unmanaged": "yes"}).content.decode()
+    assert "are not stored" not in fresh.post(PAGE, FORM).content.decode()
+    assert "are not stored" in fresh.post(PAGE, {**FORM, "unmanaged": "yes"}).content.decode()
     events = AuditEvent.objects.filter(type="api_key.created").order_by("pk")
     assert [event.data["unmanaged"] for event in events] == [False, True]
     listed = fresh.get("/api/v1/keys").json()["data"]

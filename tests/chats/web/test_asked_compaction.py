@@ -54,7 +54,7 @@ def foldable(chat: Chat, talk: Talk, policy: Policy) -> Chat:
 def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None:
     assert shown(page, foldable) == ""
     html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
-    assert "A compaction is asked for" in answer(html)
+    assert "Compaction requested" in answer(html)
     seen = state(html)
 
     work(foldable)
@@ -67,13 +67,32 @@ def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None
     assert url(foldable, f"compactions/{row.pk}/") in told
 
 
+@pytest.mark.parametrize("turns", [2, 3, 15])
+def test_a_chat_shorter_than_what_the_policy_keeps_is_compacted_when_asked_for(
+    turns: int, page: Client, chat: Chat, talk: Talk, policy: Policy
+) -> None:
+    policy()
+    for number in range(turns):
+        talk(f"Question {number}. {WORDS}", f"Answer {number}. {WORDS}")
+    page.post(url(chat, "compact"))
+    work(chat)
+    assert "Compacted: " in shown(page, chat)
+    row = Compaction.objects.get(status="published")
+    assert turns <= row.source_count < 2 * turns
+    # The same request again changes nothing, and says so.
+    page.post(url(chat, "compact"))
+    work(chat)
+    assert "Nothing was summarised" in shown(page, chat)
+    assert Compaction.objects.count() == 1
+
+
 def test_without_a_worker_it_says_so(page: Client, foldable: Chat) -> None:
     html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
     assert "no worker" not in answer(html)
     Branch.objects.update(asked_at=timezone.now() - timedelta(seconds=40))
     data = {"seen": state(html)}
     html = page.get(url(foldable, "changes"), data, headers=HTMX).content.decode()
-    assert "no worker has taken it up yet" in answer(html)
+    assert "no worker has started it yet" in answer(html)
 
 
 def test_it_goes_with_the_next_message(page: Client, foldable: Chat, talk: Talk) -> None:
@@ -106,7 +125,7 @@ def test_with_nothing_to_fold_it_says_why_and_what_to_do(
     assert "Nothing was summarised" in told
     reason = Turn.objects.get().compaction_outcome
     assert SENTENCES[reason] in told
-    assert NEXT_STEPS[reason] in told
+    assert str(NEXT_STEPS[reason]) in told
 
 
 def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
@@ -121,9 +140,9 @@ def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
     told = shown(page, foldable)
 
     assert f"This summary was not used: {not_used_words(row.reason)}" in told
-    assert "Nothing changed: the messages are sent as before." in told
+    assert "Prompts did not change: the messages are still sent." in told
     # No model is set up here, so that the last resort was tried.
-    assert "only its newest messages are sent" in told
+    assert "only the newest messages are sent" in told
     assert told.count(f'action="{url(foldable, "compact")}"') == 1
     Compaction.objects.filter(pk=row.pk).update(rung="model")
     told = shown(page, foldable)
@@ -138,7 +157,7 @@ def test_a_draft_waits_for_approval(page: Client, foldable: Chat) -> None:
     PolicyVersion.objects.update(values={**version.values, "approval": "owner"})
     page.post(url(foldable, "compact"))
     work(foldable)
-    assert "The summary waits for approval" in shown(page, foldable)
+    assert "The summary is pending approval" in shown(page, foldable)
 
 
 def test_what_was_stopped_says_so(page: Client, foldable: Chat) -> None:
@@ -146,7 +165,7 @@ def test_what_was_stopped_says_so(page: Client, foldable: Chat) -> None:
     work(foldable)
     Compaction.objects.update(status="failed", reason="cancelled")
     Branch.objects.update(active_compaction=None)
-    assert "This summary was not used: somebody stopped it" in shown(page, foldable)
+    assert "This summary was not used: a user cancelled it" in shown(page, foldable)
 
 
 def test_a_summary_written_again_says_so_where_it_was_asked_for(
@@ -158,15 +177,15 @@ def test_a_summary_written_again_says_so_where_it_was_asked_for(
     where = url(foldable, f"compactions/{row.pk}/")
     page.post(f"{where}rerun", {"from": "page", "summariser": "extractive"})
     html = page.get(where).content.decode()
-    assert "A compaction is asked for" in answer(html)
+    assert "Compaction requested" in answer(html)
     assert f'hx-get="{where}" hx-trigger="changed, load delay:31s"' in tight(answer(html))
 
     work(foldable)
 
     html = page.get(where, headers=HTMX).content.decode()
-    assert "Compacted: 4 messages summarised anew" in answer(html)
+    assert "Compacted: 4 messages summarised again" in answer(html)
     assert "load delay" not in answer(html)
-    assert "summarised anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
+    assert "summarised again" in answer(page.get(url(foldable, "compactions/")).content.decode())
     new = Compaction.objects.get(status="published")
     own = page.get(url(foldable, f"compactions/{new.pk}/")).content.decode()
     assert answer(own) == ""

@@ -12,6 +12,7 @@ from django.utils.html import escape
 
 from chats.actions import lifecycle
 from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.prompt import model_choice
 from chats.prompt.composition import PromptRefused
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record.history import on_path
@@ -126,7 +127,7 @@ def test_a_long_chat_shows_its_newest_page_and_a_link_to_the_one_before(
 
     middle = page.get(url(chat) + f"?before={PAGE + 11}").content.decode()
     assert middle.count("<article") == PAGE
-    assert "To the newest messages" in middle
+    assert "Newest messages" in middle
     assert 'id="tail"' not in middle
 
     first = page.get(url(chat) + "?before=11").content.decode()
@@ -189,7 +190,7 @@ def test_a_chat_without_a_model_stays_readable(
     html = page.get(url(chat)).content.decode()
 
     assert "hello" in html
-    assert "No model is set up yet" in html
+    assert "No model is configured yet" in html
 
 
 def fill(chat: Chat, *, count: int, now: datetime) -> None:
@@ -257,11 +258,13 @@ def test_what_a_window_leaves_out_is_dotted(
     talk("the first question")
     talk("the second question")
     summary(2, kind="window", text="", reason="tokens")
+    # Another policy with more room would bring the messages back.
+    Compaction.objects.update(effective_policy=model_choice.choose(chat=chat).effective)
 
     html = page.get(url(chat)).content.decode()
 
     assert html.count('data-sent="none"') == 2
-    assert "not sent: older than the window" in html
+    assert "not sent: outside the window" in html
     assert "2 messages no longer sent" in html
     assert "because the prompt reached its limit" in html
     assert "prompt ≈ 12.4k → 604 tokens" in html
@@ -414,7 +417,7 @@ def test_a_reply_tells_what_the_provider_counted(
 
 @pytest.mark.parametrize(
     ("code", "label"),
-    [("content_filtered", "cut by a content filter"), ("provider_timeout", "incomplete")],
+    [("content_filtered", "stopped by a content filter"), ("provider_timeout", "incomplete")],
 )
 def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     page: Client,

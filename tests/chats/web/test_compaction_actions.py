@@ -106,8 +106,8 @@ def test_a_refusal_is_said_on_the_page_that_asked(
 
     html = response.content.decode()
     assert response.status_code == 403
-    assert "does not let you undo or redo a compaction here" in html
-    assert ("In the ledger" if origin else 'id="composer"') in html
+    assert "does not allow you to undo or redo a compaction." in html
+    assert ("Audit events" if origin else 'id="composer"') in html
     response = page.post(where, headers=HTMX)
     assert response.status_code == 403
     assert 'class="notice' in response.content.decode()
@@ -121,7 +121,7 @@ def test_what_is_not_in_force_cannot_be_undone(
     response = act(page, chat, other, "undo")
 
     assert response.status_code == 409
-    assert "not in force any more" in response.content.decode()
+    assert "no longer active" in response.content.decode()
 
 
 def test_the_pause_is_said_and_ended(page: Client, chat: Chat, folded: Compaction) -> None:
@@ -153,7 +153,7 @@ def test_compact_now_is_asked_for_with_its_focus(page: Client, chat: Chat, polic
 
     html = page.post(url(chat, "compact"), {"focus": "prices"}, headers=HTMX).content.decode()
 
-    assert "A compaction is asked for" in html
+    assert "Compaction requested" in html
     assert "load delay:31s" in html
     asked = branch_of(chat).asked
     assert (asked["focus"], asked["model"]) == ("prices", None)
@@ -165,7 +165,7 @@ def test_compact_now_is_refused_in_place(page: Client, chat: Chat, policy: Polic
     response = page.post(url(chat, "compact"))
 
     assert response.status_code == 409
-    assert "writes no summaries" in response.content.decode()
+    assert "does not use summaries" in response.content.decode()
     assert "Compact now" not in page.get(url(chat)).content.decode()
 
 
@@ -206,7 +206,7 @@ def test_a_summary_that_is_being_written_is_stopped(
 
     row.refresh_from_db()
     assert (row.status, row.reason) == ("failed", "cancelled")
-    assert "somebody stopped it" in html
+    assert "a user cancelled it" in html
     assert act(page, chat, row, "cancel").status_code == 409
 
 
@@ -222,7 +222,7 @@ def draft(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 def test_a_draft_is_shown_and_approved(page: Client, chat: Chat, draft: Compaction) -> None:
     html = page.get(url(chat)).content.decode()
-    assert "Summary waits for approval" in html
+    assert "Summary pending approval" in html
     assert "The draft." in html
 
     html = act(page, chat, draft, "approve").content.decode()
@@ -236,9 +236,9 @@ def test_a_draft_is_shown_and_approved(page: Client, chat: Chat, draft: Compacti
 def test_a_draft_is_rejected_with_its_reason(page: Client, chat: Chat, draft: Compaction) -> None:
     html = act(page, chat, draft, "reject", reason="<b>Wrong</b> price").content.decode()
 
-    assert "somebody read it and did not want it" in html
+    assert "a user rejected it" in html
     assert "&lt;b&gt;Wrong&lt;/b&gt; price" in html
-    assert "Read the rejected draft" in html
+    assert "Read rejected draft" in html
 
 
 def test_a_reason_that_is_too_long_is_refused(page: Client, chat: Chat, draft: Compaction) -> None:
@@ -260,12 +260,12 @@ def test_failures_in_a_row_are_told_and_reset(
         )
 
     html = page.get(url(chat)).content.decode()
-    assert "3 attempts failed one after the other" in html
+    assert "3 attempts failed in a row" in html
     assert "next try at" in html
-    assert "No summary is tried before" in html
+    assert "The next summary attempt starts at" in html
 
     html = page.post(url(chat, "reset"), headers=HTMX).content.decode()
-    assert "No summary is tried before" not in html
+    assert "The next summary attempt starts at" not in html
     assert "Try again now" in html
     assert not pauses.attempts_on(branch_of(chat)).exists()
 

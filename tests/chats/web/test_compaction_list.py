@@ -42,10 +42,13 @@ def line(html: str, row: Compaction) -> str:
         ({}, "In use"),
         ({"status": "replaced"}, "Replaced by a later one"),
         ({"status": "undone"}, "Undone"),
-        ({"status": "rejected", "reason": "not_smaller"}, "no shorter than what it stands for"),
-        ({"status": "failed", "reason": "provider_timeout"}, "did not answer in time"),
-        ({"status": "overtaken", "reason": "context_changed"}, "Overtaken"),
-        ({"status": "prepared", "needs_approval": True}, "Waits for approval"),
+        (
+            {"status": "rejected", "reason": "not_smaller"},
+            "not shorter than the messages that it covers",
+        ),
+        ({"status": "failed", "reason": "provider_timeout"}, "did not respond in time"),
+        ({"status": "overtaken", "reason": "context_changed"}, "Outdated before use"),
+        ({"status": "prepared", "needs_approval": True}, "Pending approval"),
         ({"status": "prepared"}, "Ready, not in use yet"),
         (preparing(), "Being written"),
         ({"kind": "window", "text": "", "reason": "tokens"}, "the prompt reached its limit"),
@@ -81,8 +84,8 @@ def test_the_chat_leads_to_it(page: Client, chat: Chat, talk: Talk, summary: Fol
 def test_an_empty_list_says_so(page: Client, chat: Chat, policy: Policy) -> None:
     policy()
     html = body(page, chat)
-    assert "Nothing has been compacted yet" in html
-    assert "when you ask for it" in html
+    assert "No compactions yet" in html
+    assert "when you request it" in html
     assert "<table" not in html
 
 
@@ -91,7 +94,7 @@ def test_under_a_policy_without_summaries_it_says_that(
 ) -> None:
     policy(strategy="sliding_window")
     html = body(page, chat)
-    assert "it writes no summaries" in html
+    assert "This policy writes no summaries" in html
     assert "Compact now" not in html
 
 
@@ -105,11 +108,11 @@ def test_it_comes_in_pages(page: Client, chat: Chat, talk: Talk, summary: Fold) 
     html = body(page, chat)
     assert html.count('data-label="State"') == PAGE
     assert "?page=2" in html
-    assert f"{PAGE + 2} attempts came to nothing" in html
+    assert f"{PAGE + 2} attempts failed" in html
     html = body(page, chat, 2)
     assert html.count('data-label="State"') == 2
     assert 'rel="next"' not in html
-    assert "There are no more" in body(page, chat, 3)
+    assert "No more compactions" in body(page, chat, 3)
 
 
 def test_what_was_made_on_another_branch_says_so(
@@ -139,13 +142,13 @@ def test_rests_are_told_and_ended_here(
             created_at=at + timedelta(seconds=number), effective_policy=turn.effective_policy
         )
     html = body(page, chat)
-    assert "No summary is tried before" in html
-    assert "3 attempts failed one after the other" in html
+    assert "The next summary attempt starts at" in html
+    assert "3 attempts failed in a row" in html
 
     response = page.post(url(chat, "reset"), {"from": "page"})
 
     assert response.headers["Location"] == url(chat, "compactions/")
-    assert "No summary is tried before" not in body(page, chat)
+    assert "The next summary attempt starts at" not in body(page, chat)
 
 
 def test_a_resting_model_is_told(
@@ -165,7 +168,7 @@ def test_a_resting_model_is_told(
     )
 
     html = body(page, chat)
-    assert "The summarising model is left alone until" in html
+    assert "The summarising model is paused until" in html
     assert f'action="{url(chat, "reset")}"' in html
 
 
@@ -189,7 +192,9 @@ def test_each_of_the_newest_replies_says_why_nothing_was_folded(
     assert "The prompt was below the size from which a summary is prepared." in html
     assert url(chat, f"turns/{turn.pk}/receipt") in html
     Turn.objects.update(compaction_outcome="keep_last")
-    assert "All messages were among the newest, which stay." in body(page, chat)
+    assert "All messages were among the newest ones, which are never summarised." in body(
+        page, chat
+    )
 
 
 def test_the_answer_to_a_request_brings_the_rest_of_the_page(
@@ -205,8 +210,8 @@ def test_the_answer_to_a_request_brings_the_rest_of_the_page(
     for part in re.findall(r'hx-select-oob="([^"]+)"', notice)[0].split(","):
         assert html.count(f'id="{part[1:]}"') == 1
     replaced = html[html.index('id="compacting"') :]
-    assert "A compaction is asked for; a worker" in replaced
-    assert "Nothing has been compacted yet" in replaced
+    assert "Compaction requested. It starts" in replaced
+    assert "No compactions yet" in replaced
     notice = re.findall(r'<div id="answer"[^>]*>', tight(body(page, chat, 2)))[0]
     assert f'hx-get="{where}?page=2"' in notice
     assert "hx-select-oob" not in page.get(url(chat)).content.decode()

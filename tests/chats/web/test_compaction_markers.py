@@ -105,8 +105,10 @@ def test_without_facts_nothing_is_said_of_them(marker: Callable[..., str]) -> No
 def test_a_refused_summary_says_why_in_words(marker: Callable[..., str]) -> None:
     html = marker(status="rejected", published_at=None, reason="not_smaller, missing_sections")
 
-    assert "the summary was no shorter than what it stands for, the summary lacked" in html
-    assert "Nothing changed: 2 messages sent as before." in html
+    assert (
+        "the summary was not shorter than the messages that it covers, the summary lacked" in html
+    )
+    assert "Prompts did not change: 2 messages still sent." in html
 
 
 def test_the_numbers_are_those_of_the_messages_and_of_the_summary(

@@ -107,7 +107,7 @@ def test_an_edit_is_a_version_beside_the_model_s(
     assert ">- Call her</ins>" in html
     assert "compaction.revised" in html
     assert branch_of(chat).active_compaction == new
-    assert "edited by a person" in page.get(url(chat)).content.decode()
+    assert "edited by a user" in page.get(url(chat)).content.decode()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_policy_may_keep_edits_to_itself(
     policy(edit_right="nobody")
     response = page.post(address(chat, folded, "revise"), {"text": "- Mine"})
     assert response.status_code == 403
-    assert "does not let you change a summary" in response.content.decode()
+    assert "does not allow you to change a summary" in response.content.decode()
 
 
 def test_a_text_is_weighed_and_stored_nowhere(page: Client, chat: Chat, folded: Compaction) -> None:
@@ -167,12 +167,15 @@ def test_every_state_has_its_words(
     page: Client, chat: Chat, folded: Compaction, summary: Fold
 ) -> None:
     for fields, words in (
-        ({"status": "undone"}, "no longer fits what is in force"),
-        ({"status": "rejected", "reason": "not_smaller"}, "no shorter than what it stands for"),
-        ({"status": "failed", "reason": "odd", "text": ""}, "No text was kept"),
-        ({"status": "overtaken", "reason": "context_changed"}, "Overtaken"),
+        ({"status": "undone"}, "no longer fits the active compaction"),
+        (
+            {"status": "rejected", "reason": "not_smaller"},
+            "not shorter than the messages that it covers",
+        ),
+        ({"status": "failed", "reason": "odd", "text": ""}, "No text is stored"),
+        ({"status": "overtaken", "reason": "context_changed"}, "Outdated before use"),
         ({"status": "replaced"}, "Replaced by a later one"),
-        ({"status": "prepared", "needs_approval": True}, "This draft waits for approval"),
+        ({"status": "prepared", "needs_approval": True}, "This draft is pending approval"),
         ({"status": "replaced", "kind": "window", "text": ""}, "Window: messages 1 to 2"),
     ):
         row = summary(2, **{"text": "- Words", **fields})
@@ -185,7 +188,7 @@ def test_an_erased_summary_says_so(
 ) -> None:
     row = summary(2, status="overtaken", text="", erased_at=folded.created_at)
     html = page.get(address(chat, row)).content.decode()
-    assert "The words of this summary were erased" in html
+    assert "The text of this summary was erased" in html
 
 
 def test_pinned_messages_in_the_range_are_no_originals_of_it(

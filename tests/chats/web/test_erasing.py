@@ -39,20 +39,20 @@ def test_the_menu_and_a_deleted_chat_lead_to_it(fresh: Client, chat: Chat) -> No
     assert where in fresh.get(url(chat)).content.decode()
     html = fresh.post(url(chat, "delete"), follow=True).content.decode()
     assert where in html
-    assert "Erase for ever?" not in html
-    assert "Erase this chat for ever?" in fresh.get(where).content.decode()
+    assert "Erase this chat permanently?" not in html
+    assert "Erase this chat permanently?" in fresh.get(where).content.decode()
     assert fresh.post(where).status_code == 200
     assert not Chat.objects.exists()
 
 
 def test_a_temporary_chat_has_no_way_only_to_delete_it(fresh: Client, chat: Chat) -> None:
     where = url(chat, "erase")
-    assert "Only delete it" in fresh.get(where).content.decode()
+    assert "Delete instead" in fresh.get(where).content.decode()
     Chat.objects.update(temporary=True)
     html = fresh.get(where).content.decode()
-    assert "Erase for ever</button>" in tight(html)
-    assert "Keep it" in html
-    for words in ("Only delete it", url(chat, "delete"), "How this differs", "brought back"):
+    assert "Erase chat</button>" in tight(html)
+    assert ">Cancel</a>" in tight(html)
+    for words in ("Delete instead", url(chat, "delete"), "How this differs", "restored"):
         assert words not in html
 
 
@@ -68,7 +68,12 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
 ) -> None:
     talk(SECRET)
     html = fresh.get(url(chat, "erase")).content.decode()
-    for words in ("What goes", "What stays", "How this differs from deleting", "2 messages"):
+    for words in (
+        "<h2>Erased</h2>",
+        "<h2>Kept</h2>",
+        "How this differs from deleting",
+        "2 messages",
+    ):
         assert words in html
     assert fresh.get(url(chat, "erased")).status_code == 404
     rows = list(Message.objects.order_by("accepted").values_list("pk", "parts"))

@@ -118,7 +118,7 @@ def test_without_originals_it_says_where_everything_is(
 ) -> None:
     talk("hello")
     assert 'id="find"' not in page.get(url(chat)).content.decode()
-    assert "all of them stand in the chat" in found(page, chat, "hello")
+    assert "All of them are shown in the chat" in found(page, chat, "hello")
 
 
 def test_excluded_and_erased_messages_are_not_found(
@@ -133,7 +133,7 @@ def test_a_question_that_is_too_long_is_refused(
 ) -> None:
     response = page.get(url(chat, "find"), {"q": "x" * (LONGEST + 1)})
     assert response.status_code == 422
-    assert "A search takes 500 characters; this one has 501" in response.content.decode()
+    assert "The search has 501 characters. The limit is 500" in response.content.decode()
     assert "Use fewer words" in found(page, chat, "x" * (LONGEST + 1))
 
 
@@ -189,7 +189,7 @@ def test_a_chat_of_a_team_is_searched_by_speaker(
     assert f"original-{covered.pk}-1" in mine
     assert "77-2041" not in mine
     none = page.get(url(chat, "find"), {**query, "speaker": "nobody"}).content.decode()
-    assert "Nothing that this speaker said in messages 1 to 4 matches" in none
+    assert "No message of this speaker among messages 1 to 4 matches" in none
 
 
 def test_a_chat_without_roles_offers_no_speaker(

@@ -75,9 +75,9 @@ def test_a_file_that_cannot_be_read_is_refused_in_words(page: Client) -> None:
     assert "needs an id" in imported(page, b'{"id": 1}\n')
     answer = send(page, b"PK\x03\x04 but nothing else")
     assert answer.status_code == 422
-    assert "no ZIP archive" in answer.content.decode()
+    assert "not a ZIP archive" in answer.content.decode()
     answer = page.post("/settings/exchange/import")
-    assert "Choose one first." in answer.content.decode()
+    assert "Choose a file first." in answer.content.decode()
     assert not Chat.objects.exists()
 
 
@@ -90,7 +90,7 @@ def test_the_page_follows_an_import_until_it_is_over(page: Client) -> None:
     assert part.lstrip().startswith("<section")
     work(FileImport.objects.get().pk)
     part = page.get(address, headers=HTMX).content.decode()
-    assert "The import is done." in part
+    assert "The import is finished." in part
     assert "hx-get" not in part
 
 
@@ -98,9 +98,9 @@ def test_an_import_is_stopped_and_its_report_deleted(page: Client) -> None:
     address = send(page, LINES)["Location"]
     refused = page.post(f"{address}delete")
     assert refused.status_code == 409
-    assert "still under way" in refused.content.decode()
+    assert "still running" in refused.content.decode()
     assert page.post(f"{address}stop")["Location"] == address
-    assert "The import was stopped." in page.get(address).content.decode()
+    assert "Import stopped." in page.get(address).content.decode()
     assert "Stopped" in page.get("/settings/exchange/").content.decode()
     assert page.post(f"{address}delete")["Location"] == "/settings/exchange/"
     assert page.get(address).status_code == 404

@@ -20,9 +20,9 @@ Fold = Callable[..., Compaction]
 
 __all__ = ["draft", "folded", "policy"]
 
-UNDO = "does not let you undo or redo a compaction here"
-EDIT = "does not let you change a summary here"
-APPROVE = "does not let you approve a summary here"
+UNDO = "does not allow you to undo or redo a compaction."
+EDIT = "does not allow you to change a summary."
+APPROVE = "does not allow you to approve a summary."
 
 
 def both(page: Client, chat: Chat, row: Compaction) -> list[str]:
@@ -86,7 +86,7 @@ def test_a_redo_that_no_longer_fits_is_not_offered(
 
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "redo")
-        assert "no longer fits what is in force" in html
+        assert "no longer fits the active compaction" in html
 
 
 def test_editing_and_writing_again_are_locked_together(
@@ -154,7 +154,7 @@ def test_nothing_is_tried_again_under_a_policy_without_summaries(
 
     html = tight(page.get(url(chat)).content.decode())
     assert "Try again now</button></form>" not in html
-    assert "writes no summaries, so there is nothing to compact here" in html
+    assert "does not use summaries, so this chat cannot be compacted" in html
 
 
 def test_a_policy_that_cannot_work_locks_everything_and_says_why(
@@ -214,14 +214,14 @@ def test_a_summary_that_the_policy_makes_no_use_of_is_shown_as_that(
 
     html = tight(page_text(page.get(url(chat)).content.decode()))
 
-    assert "A summary for messages 1 to 2, not used now" in html
-    assert "The policy<bdi>Support v1</bdi>sends the newest messages themselves" in html
+    assert "A summary for messages 1 to 2, not in use" in html
+    assert "The policy<bdi>Support v1</bdi>sends only the newest messages" in html
     assert "the first question" in html
     assert "Summary sent in place of" not in html
-    assert html.index("the first question") < html.index("not used now")
-    assert html.index("not used now") < html.index("the second question")
+    assert html.index("the first question") < html.index("not in use")
+    assert html.index("not in use") < html.index("the second question")
     _, told = both(page, chat, folded)
-    assert "In force, but not used by this policy" in told
+    assert "Published, but not used by this policy" in told
     assert "chip--ok" not in told
 
 
@@ -233,8 +233,8 @@ def test_a_window_on_top_of_it_is_shown_as_that_too(
 
     html = tight(page_text(page.get(url(chat)).content.decode()))
 
-    assert "A window for messages 3 to 4, not used now" in html
-    assert "A summary for messages 1 to 2, not used now" in html
+    assert "A window for messages 3 to 4, not in use" in html
+    assert "A summary for messages 1 to 2, not in use" in html
     assert f'id="compaction-{window.pk}"' in html
     assert "the second question" in html
     assert "no longer sent" not in html

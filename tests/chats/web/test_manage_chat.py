@@ -53,7 +53,7 @@ def test_an_unknown_model_is_refused(page: Client, chat: Chat) -> None:
     response = page.post(url(chat, "model"), {"model": "<none>"})
 
     assert response.status_code == 422
-    assert "There is no model called “&lt;none&gt;” here" in response.content.decode()
+    assert "No model is named “&lt;none&gt;”" in response.content.decode()
 
 
 def test_the_meter_alone_is_one_part(page: Client, chat: Chat) -> None:

@@ -40,14 +40,14 @@ def agreed(page: Client) -> Client:
 @pytest.mark.requirement("S1.2", by="user")
 def test_the_person_agrees_on_a_page_that_shows_an_example(page: Client) -> None:
     before = words(page)
-    assert "Off: nothing is noted of you" in before
+    assert "Memory is off" in before
     assert "I am vegetarian" in before
     assert not MemorySettings.objects.exists()
 
     page.post(PAGE + "switch", {"to": "on"})
 
     assert MemorySettings.objects.get().consented_at is not None
-    assert "Off: nothing" not in words(page)
+    assert "Memory is off" not in words(page)
 
 
 @pytest.mark.requirement("S4.9", by="user")
@@ -60,7 +60,7 @@ def test_instructions_are_written_and_sent_in_every_chat(
 
     assert "Be brief.\nAnswer in German." in words(page)
     receipt = page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
-    assert "Of your profile" in receipt
+    assert "Your profile" in receipt
     assert "Answer in German." in receipt
 
 
@@ -79,7 +79,7 @@ def test_what_was_noted_stands_under_the_reply_and_can_be_undone(
     talk("Remember that I like tea.")
     address = f"/chats/{chat.pk}/"
     thread = agreed.get(address).content.decode()
-    assert "Noted:" in thread
+    assert "Saved:" in thread
     assert "I like tea</bdi>" in thread
     row = Preference.objects.get()
     assert "I like tea" in words(agreed)
@@ -89,7 +89,7 @@ def test_what_was_noted_stands_under_the_reply_and_can_be_undone(
     )
 
     assert answer.redirect_chain == [(address, 302)]
-    assert "Noted:" not in answer.content.decode()
+    assert "Saved:" not in answer.content.decode()
     assert not Preference.objects.exists()
 
 
@@ -99,7 +99,7 @@ def test_preferences_are_added_changed_and_deleted(agreed: Client) -> None:
 
     agreed.post(f"{PAGE}preferences/{row.pk}", {"act": "save", "text": "Robert"})
     assert [r.text for r in Preference.objects.filter(status="current")] == ["Robert"]
-    assert "What held before (1)" in words(agreed)
+    assert "Previous preferences (1)" in words(agreed)
     for old in Preference.objects.all():
         agreed.post(f"{PAGE}preferences/{old.pk}", {"act": "delete"})
 
@@ -122,7 +122,7 @@ def test_without_consent_nothing_is_added(page: Client) -> None:
 
 def test_a_pause_and_its_end(agreed: Client) -> None:
     agreed.post(PAGE + "switch", {"to": "pause"})
-    assert "Paused: nothing is noted" in words(agreed)
+    assert "Memory is paused" in words(agreed)
 
     agreed.post(PAGE + "switch", {"to": "resume"})
     assert "Paused:" not in words(agreed)
@@ -133,10 +133,10 @@ def test_a_pause_and_its_end(agreed: Client) -> None:
 def test_proposals_are_switched_on_apart_accepted_and_rejected(
     agreed: Client, alice: User, now: datetime
 ) -> None:
-    assert "Let a model propose" in words(agreed)
+    assert "Turn suggestions on" in words(agreed)
     agreed.post(PAGE + "switch", {"to": "propose"})
     assert MemorySettings.objects.get().inferring_since is not None
-    assert "Stop proposals" in words(agreed)
+    assert "Turn suggestions off" in words(agreed)
     rows = [
         Preference.objects.create(
             owner=alice,
@@ -162,7 +162,7 @@ def test_proposals_are_switched_on_apart_accepted_and_rejected(
     for row in rows:
         PreferenceEvidence.objects.create(preference=row, message=said, start=0, end=10)
     page = words(agreed)
-    assert "Not in use until you accept it" in page
+    assert "is not used until you accept it" in page
     assert "Read from your chats" in page
 
     agreed.post(f"{PAGE}preferences/{rows[0].pk}", {"act": "accept"})
@@ -211,8 +211,8 @@ def test_a_chat_and_a_folder_are_left_without_memory(page: Client, chat: Chat, a
     page.post(f"/chats/{chat.pk}/memory", {"remembers": "no"})
     page.post(f"/folders/{folder.pk}/memory", {"remembers": "no"})
 
-    assert "Use your memory here" in page.get(f"/chats/{chat.pk}/").content.decode()
-    assert "Use your memory in these" in page.get(f"/folders/{folder.pk}/").content.decode()
+    assert "Turn memory on here" in page.get(f"/chats/{chat.pk}/").content.decode()
+    assert "Turn memory on for these" in page.get(f"/folders/{folder.pk}/").content.decode()
     page.post(f"/chats/{chat.pk}/memory", {"remembers": "yes"})
     page.post(f"/folders/{folder.pk}/memory", {"remembers": "yes"})
     chat.refresh_from_db()

@@ -73,7 +73,7 @@ def test_without_scripts_a_mark_leads_back_to_the_message(
     row = messages[0]
     response = page.post(url(chat, f"messages/{row.pk}/pin"))
     assert response.headers["Location"] == f"{url(chat)}#message-{row.pk}"
-    assert "Pins take" in page.get(url(chat)).content.decode()
+    assert "Pins use" in page.get(url(chat)).content.decode()
 
 
 def test_a_pin_over_the_budget_is_refused_in_place(
@@ -279,8 +279,8 @@ def test_erasing_says_what_goes_and_asks_for_a_fresh_sign_in(
 
     sign_in_at(page, timezone.now())
     html = page.get(where).content.decode()
-    assert "What goes" in html
-    assert "What stays" in html
+    assert "<h2>Erased</h2>" in html
+    assert "<h2>Kept</h2>" in html
     assert "the first question" in html
     assert Message.objects.get(pk=messages[0].pk).erased_at is None
 

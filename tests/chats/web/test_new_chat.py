@@ -35,7 +35,7 @@ def test_sending_the_first_message_twice_makes_one_chat(
     ("data", "status", "words"),
     [
         ({"text": " "}, 422, "The message is empty"),
-        ({"text": "hello", "model": "none-such"}, 422, "There is no model called"),
+        ({"text": "hello", "model": "none-such"}, 422, "No model is named"),
     ],
 )
 def test_a_refused_first_message_stays_in_its_box_and_makes_nothing(
@@ -57,7 +57,7 @@ def test_the_same_key_with_another_first_message_says_what_happened(
 
     assert response.status_code == 409
     html = response.content.decode()
-    assert "already sent and began a chat" in html
+    assert "already sent and started a chat" in html
     assert "reload" not in html
     key = re.findall(r'name="key" value="([^"]+)"', html)[0]
     page.post("/chats/new", {"text": "other", "key": key})
@@ -69,7 +69,7 @@ def test_with_only_the_demo_model_the_page_offers_to_connect_another(
 ) -> None:
     html = page.get("/chats/new").content.decode()
 
-    assert "The demo model answers here" in html
+    assert "Demo model" in html
     assert 'href="/setup/"' in html
 
 

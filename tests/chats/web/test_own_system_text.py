@@ -42,7 +42,7 @@ def test_the_menu_of_a_chat_leads_to_it(page: Client, chat: Chat) -> None:
     body = page.get(url(chat)).content.decode()
 
     assert f'href="{url(chat, "system-text")}"' in body
-    assert "Instructions for this chat alone" in body
+    assert "Instructions for this chat only" in body
 
 
 def test_it_is_written_and_shown_with_its_length(page: Client, chat: Chat) -> None:
@@ -54,14 +54,14 @@ def test_it_is_written_and_shown_with_its_length(page: Client, chat: Chat) -> No
     body = page.get(url(chat, "system-text")).content.decode()
     assert Page(body).fields["text"] == [OWN]
     assert f"<span data-count>{len(OWN)}</span> / 20,000" in body
-    assert "It stands behind the system text of the policy" in body
+    assert "It follows the system text of the policy" in body
 
 
 def test_a_page_that_is_there_gets_the_part(page: Client, chat: Chat) -> None:
     body = write(page, chat, OWN, headers=HTMX).content.decode()
 
     assert body.startswith('<div class="stack" id="system-text">')
-    assert "Saved. It counts from the next message on." in body
+    assert "Saved. It applies from the next message on." in body
 
 
 @pytest.mark.requirement("S1.5")
@@ -91,8 +91,8 @@ def test_layouts_a_and_c_differ_in_what_becomes_of_it(
     assert request.messages[0].role == "system"
     assert request.messages[0].content == system
     words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
-    assert "Of this chat" in words
-    assert ("Of the policy" in words) == (layout != "A")
+    assert "Chat text" in words
+    assert ("Policy text" in words) == (layout != "A")
     assert "Answer like a pirate." in words
 
 
@@ -114,7 +114,7 @@ def test_the_ledger_says_how_long_it_is_and_never_its_words(page: Client, chat: 
     ("text", "sentence"),
     [
         ("x" * (LONGEST_TEXT + 5), "has 20,005 characters; 20,000 are allowed. Shorten it by 5."),
-        ("a\0b", "has a character that cannot be stored, at position 2."),
+        ("a\0b", "contains a character that cannot be stored, at position 2."),
     ],
 )
 def test_what_cannot_be_kept_is_refused_and_stays_in_the_box(
@@ -140,7 +140,10 @@ def test_one_that_leaves_no_room_is_refused_with_the_fields(
 
     assert answer.status_code == 422
     words = Page(answer.content.decode()).words
-    assert "With this text the policy P v1 cannot work here: system_text takes about" in words
+    assert (
+        "With this text, the policy P v1 does not work in this chat: system_text takes about"
+        in words
+    )
     assert "raise token_budget" in words
 
 
@@ -148,7 +151,7 @@ def test_a_policy_locks_it_with_a_sentence(page: Client, chat: Chat, govern: Gov
     govern(chat_system="ignore")
     body = page.get(url(chat, "system-text")).content.decode()
 
-    assert "The policy P v1 does not let a chat have a system text of its own." in body
+    assert "The policy P v1 does not allow chats to have their own system text." in body
     assert "<textarea" not in body
     assert write(page, chat, OWN).status_code == 403
     chat.refresh_from_db()
@@ -159,10 +162,10 @@ def test_under_a_lock_it_can_still_be_taken_away(page: Client, chat: Chat, gover
     write(page, chat, OWN)
     govern(chat_system="ignore")
     words = Page(page.get(url(chat, "system-text")).content.decode()).words
-    assert "The text below is kept, but not sent." in words
+    assert "The text below is saved, but not sent." in words
     assert "Always." in words
     refused = Page(write(page, chat, "Something new.").content.decode()).words
-    assert "What you had typed" in refused
+    assert "Your unsaved changes" in refused
     assert "Something new." in refused
 
     assert write(page, chat, "").status_code == 302

@@ -1,4 +1,4 @@
-"""What the model saw, call by call."""
+"""Prompt receipt, call by call."""
 
 import html
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def test_a_receipt_shows_the_prompt_in_order(
     places = [body.index(words, body.index("Prompt, in sending order")) for words in order]
     assert places == sorted(places)
     assert "answered</span>" in body
-    assert "Nothing: every message of the chat was sent." in body
+    assert "None: every message of the chat was sent." in body
 
 
 def test_what_was_left_out_has_its_reason(
@@ -68,7 +68,7 @@ def test_a_hidden_system_text_is_shown_by_size_only(
     body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "The secret recipe." not in body
-    assert "The policy hides this text. 18 characters, kept as" in body
+    assert "The policy hides this text. 18 characters, stored as" in body
     assert "My own words." in body
 
 
@@ -90,7 +90,7 @@ def test_a_turn_without_a_call_says_so(
 
     body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "No call was made yet" in body
+    assert "No model call yet" in body
 
 
 def test_several_calls_are_told_apart(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
@@ -193,9 +193,9 @@ def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]
 
     words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
-    assert "the sliding window stood in. It failed with KeyError." in words
+    assert "the sliding window was used instead. It failed with KeyError." in words
     assert "Message 7: a tool call had no result" in words
-    assert "Neighbouring messages of one role were joined" in words
+    assert "Adjacent messages of one role were joined" in words
     assert "keep_last_messages is 12 instead of 3,000" in words
     assert "new" in words
     assert "strategy:failed" not in words
@@ -229,7 +229,7 @@ def test_the_places_are_those_of_the_request(
 
     words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
-    assert "Layout B: the history goes along as text in a user message before yours." in words
+    assert "Layout B: the history is sent as text in a user message before yours." in words
     assert "Message 1, in message 1 of the request" in words
     assert "Message 2, in message 1 of the request" in words
     assert "Message 3, in message 2 of the request" in words
@@ -250,7 +250,7 @@ def test_the_estimate_for_the_provider_has_its_factor(
 
     assert "Sent ≈ 1,200 tokens, our count" in words
     assert "Estimated for the provider ≈ 1,296 our count × 1.080" in words
-    assert "Counted by the provider 1,310 the whole prompt" in words
+    assert "Counted by the provider 1,310 none of them cached" in words
 
 
 def test_a_receipt_says_why_nothing_was_compacted(

@@ -26,7 +26,7 @@ EMPTY = {f"f{number}": "" for number in range(len(SCHEMA["properties"]))}
 
 @pytest.fixture
 def kept(chat: Chat, now: datetime) -> ChatState:
-    """A state with one field, read from message 1."""
+    """A state with one field, extracted from message 1."""
     keep_a_state(now=now)
     return lay(chat, {"destination": "Oslo"}, now=now)
 
@@ -47,7 +47,7 @@ def test_the_chat_shows_each_field_with_its_source(
     panel = tight(body[body.index('id="chat-state"') :])
     assert ": 1 of 6 fields known" in panel
     assert "Oslo" in panel
-    assert "read from message 1" in panel
+    assert "extracted from message 1" in panel
     assert "not known" in panel
 
 
@@ -57,7 +57,7 @@ def test_other_policies_show_no_state(page: Client, chat: Chat, now: datetime) -
     assert 'id="state-place"' in body
     answer = page.get(address(chat))
     assert answer.status_code == 409
-    assert "keeps no state" in answer.content.decode()
+    assert "stores no state" in answer.content.decode()
 
 
 def test_the_meter_counts_the_state_in_place_of_dialogue(
@@ -65,8 +65,8 @@ def test_the_meter_counts_the_state_in_place_of_dialogue(
 ) -> None:
     talk("Hello")
     body = page.get(address(chat, "meter")).content.decode()
-    assert "In place of dialogue: messages 1 to 2" in body
-    assert "None: the state stands for it" in body
+    assert "Replaces dialogue: messages 1 to 2" in body
+    assert "None: replaced by the state" in body
 
 
 def test_the_new_state_comes_with_the_end_of_a_reply(
@@ -92,7 +92,7 @@ def test_a_correction_is_the_next_version(
     answer = page.post(address(chat), {"version": 1, **said}, headers=headers)
     assert answer.status_code == (200 if headers else 302)
     if headers:
-        assert "It counts from the next message on" in answer.content.decode()
+        assert "It applies from the next message on" in answer.content.decode()
     row = newest(chat)
     assert (row.version, row.kind, row.corrected_by) == (2, "corrected", alice)
     assert row.values == {
@@ -136,8 +136,8 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
         answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"}, headers=headers)
         body = answer.content.decode()
         assert answer.status_code == (200 if headers else 409)
-        assert "The state was changed meanwhile and is at version 2 now." in body
-        assert "What you had typed" in body
+        assert "The state has changed since you opened it and is now at version 2." in body
+        assert "Your unsaved changes" in body
         assert "Rome" in body
         assert 'name="version" value="2"' in body
         assert 'value="Bergen"' in body
@@ -208,7 +208,7 @@ def test_a_form_without_a_version_that_was_seen_saves_nothing(
 
 def test_the_state_is_emptied(page: Client, chat: Chat, kept: ChatState, alice: User) -> None:
     answer = page.post(address(chat, "state/reset"), {"version": 1}, headers=HTMX)
-    assert "Emptied." in answer.content.decode()
+    assert "Cleared." in answer.content.decode()
     row = newest(chat)
     assert (row.version, row.kind, row.values) == (2, "reset", {})
     assert AuditEvent.objects.get(type="state.reset").data["fields"] == ["destination"]
@@ -241,7 +241,7 @@ def test_a_correction_counts_from_the_next_turn_on(
     )
     body = page.get(address(chat)).content.decode()
     assert "Corrected by you after message 2" in body
-    assert "Read from message 3" in body
+    assert "Extracted from message 3" in body
 
 
 def test_a_correction_during_a_reply_leaves_its_message_to_be_read(
@@ -326,8 +326,8 @@ def test_the_receipt_says_in_words_what_became_of_the_state(
     assert "Call for the state, step 1, attempt 1" in body
     assert "Call 1, step 1, attempt 1" in body
     assert "Schema of the state" in body
-    assert "The state is the one before: the model&#x27;s answer is no JSON." in body
-    assert "The state stands for it" in body
-    assert re.search(r"<span[^>]*>Beside the chat</span>(<[^>]+>)*State<", body)
+    assert "The state was not updated: the model’s response is not JSON." in body
+    assert "Replaced by the chat state" in body
+    assert re.search(r"<span[^>]*>Background</span>(<[^>]+>)*State<", body)
     thread = page.get(address(chat, "")).content.decode()
-    assert thread.count("not sent: the state stands for it") == 2
+    assert thread.count("not sent: replaced by the state") == 2

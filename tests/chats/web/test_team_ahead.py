@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats.models import Agent, Chat, Compaction, Message, Receipt, Team
+from chats.models import Agent, Chat, Compaction, Message, Receipt, Team, Turn
 from chats.teams.rosters import AgentDraft
 from chats.web.thread.ahead import money, rounded
 from chats.web.thread.composer import meter_view
@@ -61,7 +61,7 @@ def test_the_box_offers_the_agents_that_do_not_rest_and_all_of_them(
     Agent.objects.filter(name="Planner").update(name="A <b>&' B")
     html = source(page, chat)
     assert names(html) == ["A &lt;b&gt;&amp;&#x27; B", "all"]
-    assert 'id="mentions" role="listbox" aria-label="Who answers" hidden' in html
+    assert 'id="mentions" role="listbox" aria-label="Agents" hidden' in html
 
 
 def test_nothing_is_offered_without_a_team_or_where_it_is_gone(
@@ -92,7 +92,7 @@ def test_a_message_box_that_comes_back_offers_them_too(
     [
         ({}, "3 agents reply, at most 8 replies; about "),
         ({"routing": "round_robin"}, "3 agents reply in turn, at most 8 replies; about "),
-        ({"routing": "person", "hop_limit": 1}, "Planner replies, or whom you name, at most 1 re"),
+        ({"routing": "person", "hop_limit": 1}, "Planner replies, or the agents you name, at mo"),
     ],
 )
 def test_it_says_who_replies_and_how_often_at_most(
@@ -107,7 +107,7 @@ def test_it_says_who_replies_and_how_often_at_most(
 def test_one_agent_replies(play: Plays, chat: Chat) -> None:
     play("Planner", hop_limit=2, token_limit=3000)
     assert line(chat).startswith("1 agent replies, at most 2 replies; about ")
-    assert "once they have taken 3,000 tokens" in notes(chat)
+    assert "No further reply starts after 3,000 tokens" in notes(chat)
 
 
 def test_a_chat_without_a_team_says_nothing_of_it(page: Client, chat: Chat) -> None:
@@ -204,8 +204,12 @@ def test_where_the_model_has_a_price_the_cost_stands_beside(
     ModelSpec.objects.filter(pk=demo_model.pk).update(input_price=200, output_price=1000)
     assert re.search(r"sent for the first, at a cost of about 0\.\d{4}\.$", line(chat))
     # Twice 10 tokens in and 5 out.
-    assert "The replies to the newest message have cost 0.0140." in notes(chat)
+    assert "The replies to the newest message cost 0.0140." in notes(chat)
     assert "in the currency of the model’s price" in words(page, chat)
+    # Of one reply nothing is known, so neither is the sum.
+    Turn.objects.filter(round__isnull=False, hop=1).update(usage={})
+    assert "The cost of the replies to the newest message is unknown" in notes(chat)
+    assert "newest message cost" not in notes(chat)
 
 
 @pytest.mark.parametrize(

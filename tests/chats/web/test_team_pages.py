@@ -138,7 +138,7 @@ def test_the_list_has_ones_own_the_shared_and_drafts_to_begin_with(
     everybodys = made("Carl", name="Ours", shared=True)
 
     seen = opened(page, LIST)
-    for name in ("Mine", "Ann , Ben", "For everybody", "Ours"):
+    for name in ("Mine", "Ann , Ben", "Shared with everyone", "Ours"):
         assert name in seen.words
     for key, preset in PRESETS.items():
         assert f"{NEW}?preset={key}" in seen.urls
@@ -155,8 +155,8 @@ def test_the_list_has_ones_own_the_shared_and_drafts_to_begin_with(
 
 def test_an_empty_list_says_how_to_begin(page: Client) -> None:
     found = opened(page, LIST).words
-    assert "None yet. Begin with one of those below" in found
-    assert "For everybody" not in found
+    assert "No teams yet. Create one" in found
+    assert "Shared with everyone" not in found
 
 
 def test_who_may_share_may_delete_what_is_shared(admins_page: Client, made: Made) -> None:
@@ -284,7 +284,7 @@ def test_no_more_are_added_than_a_team_may_have(page: Client, demo_model: ModelS
     form = {"agents": "8", "do": "add", **{f"agent-{n}-name": f"A{n}" for n in range(8)}}
     html = page.post(NEW, form).content.decode()
     assert Page(html).fields["agents"] == ["8"]
-    assert "Add a member" not in html
+    assert "Add member" not in html
     crowd = page.post(NEW, {**form, "agents": "900", "do": "save", "name": "Crowd"})
     assert crowd.status_code == 422
     assert Page(crowd.content.decode()).fields["agents"] == ["9"]
@@ -296,29 +296,29 @@ def test_a_preview_says_what_each_agent_would_be_told(page: Client, demo_model: 
 
     found = re.findall(r'<fieldset class="panel.*?</fieldset>', shown_now, re.DOTALL)
     ann, ben, cleo = (" ".join(Page(each).text.split()) for each in found)
-    assert "What it is told before the messages" in ann
+    assert "Instructions sent before the messages" in ann
     assert "Be brief. You are Ann, a member of a team" in ann
     assert "The team's task: First line second" in ann
     # One that rests is no mate: nobody calls it.
     assert "Your mates are Cleo (a person)." in ann
     assert "Your mates are Ann, Cleo (a person)." in ben
-    assert "What it is told" not in cleo
+    assert "Instructions sent" not in cleo
 
 
 # Refusals
 
 REFUSED = {
     "no name": ({"agent-1-name": " "}, 1, "Give each member a name."),
-    "a name of the team": ({"agent-1-name": "all"}, 1, "means something else"),
-    "a bracket": ({"agent-0-name": "A]"}, 0, "routing gives a meaning"),
+    "a name of the team": ({"agent-1-name": "all"}, 1, "is reserved in a team"),
+    "a bracket": ({"agent-0-name": "A]"}, 0, "routing uses"),
     "a twin": ({"agent-1-name": "ANN"}, 1, "cannot be told apart"),
-    "a space": ({"agent-0-name": "Ann "}, 0, "has a space at an end"),
+    "a space": ({"agent-0-name": "Ann "}, 0, "begins or ends with a space"),
     "no window": ({"agent-0-window_size": "many"}, 0, "The window of Ann is -1."),
     "a large window": ({"agent-1-window_size": "101"}, 1, "up to 100"),
     "a type": ({"agent-0-type": "robot"}, 0, "`ai` or `human`"),
-    "a model": ({"agent-1-model": "gpt-99"}, 1, "no model called “gpt-99”"),
-    "a policy": ({"agent-0-policy": "brief"}, 0, "only an administrator gives it"),
-    "a kind": ({"agent-0-agent_type": "x" * 61}, 0, "at most 60 characters"),
+    "a model": ({"agent-1-model": "gpt-99"}, 1, "The model “gpt-99” does not exist"),
+    "a policy": ({"agent-0-policy": "brief"}, 0, "only an administrator can assign it"),
+    "a kind": ({"agent-0-agent_type": "x" * 61}, 0, "up to 60 printable characters"),
     "a long instruction": ({"agent-0-instruction": "x" * 200_001}, 0, "200,000 characters"),
     "one role twice": (
         {"agent-0-role_id": "a", "agent-1-role_id": "a"},
@@ -349,17 +349,20 @@ def test_a_refusal_stands_at_its_agent_and_nothing_is_stored(
 
 
 REFUSED_WHOLE = {
-    "no name": ({"name": " "}, "A team needs a name"),
-    "nobody": ({"agents": "0"}, "A team has at least one agent."),
-    "nothing that is a number": ({"agents": "x"}, "A team has at least one agent."),
-    "all rest": ({"agent-0-rests": "on"}, "needs an agent that does not rest"),
-    "a routing": ({"routing": "model"}, "The routing is one of"),
+    "no name": ({"name": " "}, "Enter a name"),
+    "nobody": ({"agents": "0"}, "A team needs at least one agent."),
+    "nothing that is a number": ({"agents": "x"}, "A team needs at least one agent."),
+    "all rest": ({"agent-0-rests": "on"}, "needs at least one active agent"),
+    "a routing": ({"routing": "model"}, "Choose one of these routings"),
     "no hops": ({"hop_limit": "0"}, "a limit of 1 to 50 replies"),
     "hops that are no number": ({"hop_limit": "1e3"}, "a limit of 1 to 50 replies"),
     "other digits": ({"hop_limit": "٣"}, "a limit of 1 to 50 replies"),
     "tokens": ({"token_limit": "9" * 12}, "1 to 10,000,000 tokens"),
     "seconds": ({"seconds_limit": ""}, "1 to 86,400 seconds"),
-    "a task": ({"task": "a\x00b"}, "The task has a character that cannot be stored, at position 1"),
+    "a task": (
+        {"task": "a\x00b"},
+        "The task contains a character that cannot be stored, at position 1",
+    ),
 }
 
 
@@ -405,7 +408,7 @@ def test_no_more_teams_are_made_than_a_person_may_have(
     monkeypatch.setattr(rosters, "MOST_TEAMS", 1)
     for answer in (submitted(page, NEW, do="save", **TYPED), page.post(at(team, "/copy"))):
         assert answer.status_code == 409
-        assert "You have 1 teams and can make no more." in Page(answer.content.decode()).words
+        assert "You have reached the limit of 1 teams." in Page(answer.content.decode()).words
     assert Team.objects.count() == 1
 
 
@@ -420,7 +423,7 @@ def test_a_task_that_is_too_long_is_cut_with_a_notice_and_is_told_to_every_agent
 
     found = Page(answer.content.decode())
     assert answer.status_code == 200
-    assert "Saved, with a remark" in found.words
+    assert "Saved with warnings" in found.words
     assert "longer than 5,120 bytes; its first 5,120 of 6,003 bytes are kept." in found.words
     team = Team.objects.get()
     task = current(team).task
@@ -502,7 +505,7 @@ def test_a_copy_is_ones_own_and_opens(page: Client, made: Made) -> None:
     assert answer.headers["Location"] == at(copied)
     form = opened(page, at(copied))
     assert form.fields["name"] == ["Ours (copy)"]
-    assert "Save the team" in form.words
+    assert "Save team" in form.words
 
 
 def test_a_deleted_team_is_gone_and_its_chat_keeps_it(
@@ -559,7 +562,7 @@ def test_a_shared_team_is_a_locked_form_for_others(page: Client, made: Made) -> 
     html = page.get(at(team)).content.decode()
     form = html[html.index(f'action="{at(team)}"') :]
     form = form[: form.index("</form>")]
-    assert "Copy it on the list of teams to change it." in html
+    assert "To change it, copy it in the list of teams." in html
     assert "<button" not in form
     assert " disabled" in form
     assert "Carl" in form
@@ -766,10 +769,10 @@ def test_what_is_spoken_for_others_is_folded(page: Client, chat: Chat, play: Pla
     prose = html[html.index('<div class="prose">') : html.index("<details")]
     assert "Mine." in prose
     assert "agree" not in prose
-    assert "Spoken for others, sent to nobody" in html
+    assert "Written as another agent (not sent)" in html
     assert "I agree &lt;so&gt; much." in html
     assert "<details open" not in html
-    assert "Spoken for others" not in article(page, chat, spoken(chat, 3))
+    assert "Written as another agent" not in article(page, chat, spoken(chat, 3))
 
 
 @pytest.mark.team_case(19)
@@ -778,9 +781,9 @@ def test_a_pass_has_nothing_to_add(page: Client, chat: Chat, play: Plays) -> Non
     game.ask()
     game.answer("[NEXT:]", "Two.")
     passed = article(page, chat, spoken(chat, 2))
-    assert "Has nothing to add." in passed
+    assert "Nothing to add." in passed
     assert 'class="prose"' not in passed
-    assert "Has nothing to add." not in article(page, chat, spoken(chat, 3))
+    assert "Nothing to add." not in article(page, chat, spoken(chat, 3))
 
 
 def test_what_a_program_says_for_a_member_is_shown_as_it_was_said(alice: User) -> None:
@@ -830,7 +833,7 @@ def test_agents_reply_one_after_another_and_the_page_follows(
     assert 'data-round="running"' in html
     assert "Critic" in html[html.index("data-live") :]
     assert game.answer("Five.") == ["Critic"]
-    assert round_words(page, chat) == "Settled. 1 reply, 15 tokens."
+    assert round_words(page, chat) == "Finished. 1 reply, 15 tokens."
     assert "round/go-on" not in source(page, chat)
 
 
@@ -863,14 +866,14 @@ def test_a_page_with_the_last_reply_and_a_round_of_before_asks_again(
     seen["from"] = drawn.tail_from
     answer = page.get(url(chat, "changes"), seen, headers=HTMX)
     assert answer.status_code == 200
-    assert "Settled. 1 reply" in answer.content.decode()
+    assert "Finished. 1 reply" in answer.content.decode()
 
 
 def test_going_on_without_scripts_leads_to_the_end(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic", hop_limit=1)
     game.ask()
     game.answer("One.")
-    assert "Go on" in round_words(page, chat)
+    assert "Continue round" in round_words(page, chat)
     answer = page.post(url(chat, "round/go-on"))
     assert answer.headers["Location"] == url(chat) + "#tail"
     assert game.answer("Two.") == ["Critic"]
@@ -886,12 +889,12 @@ def test_a_round_that_did_not_end_early_does_not_go_on(
         answer = page.post(url(chat, "round/go-on"), headers=HTMX)
         assert answer.status_code == 409
         game.answer(*["One."] * (game.queued() is not None))
-    assert "There is no round to go on with." in answer.content.decode()
+    assert "No round can be continued." in answer.content.decode()
     assert page.get(url(chat, "round/go-on")).status_code == 405
 
 
 STATES: dict[str, tuple[dict[str, Any], str]] = {
-    "settled": ({}, "Settled. 2 replies, 1,200 tokens."),
+    "settled": ({}, "Finished. 2 replies, 1,200 tokens."),
     "hops": (
         {"status": "limit", "reason": "hops", "queue": ["critic"]},
         "Limit of 12 replies reached Critic was to reply. 2 replies, 1,200 tokens.",
@@ -902,7 +905,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "time": (
         {"status": "limit", "reason": "time"},
-        "Limit of time reached 2 replies, 1,200 tokens.",
+        "Time limit reached 2 replies, 1,200 tokens.",
     ),
     "another limit": (
         {"status": "limit", "reason": ""},
@@ -910,7 +913,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pair": (
         {"status": "pair"},
-        "Two agents only answered each other 2 replies, 1,200 tokens.",
+        "Two agents kept answering each other 2 replies, 1,200 tokens.",
     ),
     "stopped": ({"status": "stopped"}, "Stopped 2 replies, 1,200 tokens."),
     "failed": ({"status": "failed"}, "A reply failed 2 replies, 1,200 tokens."),
@@ -921,7 +924,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown": (
         {"unknown": ["Ghost", "Ghost", "<b>"]},
-        "Settled. 2 replies, 1,200 tokens. Nobody here is called Ghost, <b>.",
+        "Finished. 2 replies, 1,200 tokens. No agent here is called Ghost, <b>.",
     ),
     "running": ({"status": "running"}, "Reply 3 of at most 12."),
     "replaced": ({"status": "replaced"}, ""),
@@ -943,7 +946,7 @@ def test_each_state_of_a_round_has_its_words(
     found = round_words(page, chat)
     status = fields.get("status", "settled")
     can_go_on = status in {"limit", "pair", "stopped", "failed", "waiting"}
-    assert found == sentence + " Go on" * can_go_on
+    assert found == sentence + " Continue round" * can_go_on
     assert ("round/go-on" in source(page, chat)) == can_go_on
 
 
@@ -962,7 +965,7 @@ def test_a_round_waits_for_a_person_and_goes_on_with_an_answer(
         headers=HTMX,
     )
     assert game.answer("Good.") == ["Planner"]
-    assert round_words(page, chat).startswith("Settled. 2 replies")
+    assert round_words(page, chat).startswith("Finished. 2 replies")
     assert 'from Ann"' in source(page, chat)
 
 
@@ -996,7 +999,7 @@ def test_no_round_is_shown_before_the_first_and_when_the_team_left(
     assert round_words(page, chat) == ""
     game.ask()
     game.answer("One.")
-    assert round_words(page, chat).startswith("Settled.")
+    assert round_words(page, chat).startswith("Finished.")
     page.post(url(chat, "team"), {"team": ""})
     assert round_words(page, chat) == ""
     assert "who--" in article(page, chat, spoken(chat, 2))
@@ -1006,7 +1009,7 @@ def test_a_stopped_round_goes_on(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic")
     turn = game.ask()
     html = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
-    assert "Stopped before an answer from Planner" in Page(html).words
+    assert "Stopped before a reply from Planner" in Page(html).words
     assert 'data-round="stopped"' in html
     page.post(url(chat, "round/go-on"), headers=HTMX)
     assert game.queued() is not None
@@ -1051,7 +1054,7 @@ def test_the_last_agent_that_failed_is_tried_again_and_the_round_goes_on(
     assert "No complete reply" not in again
     assert "data-live" in again
     assert game.answer("Now.", "Fine.") == ["Planner", "Critic"]
-    assert round_words(page, chat).startswith("Settled. 2 replies")
+    assert round_words(page, chat).startswith("Finished. 2 replies")
 
 
 def test_the_reply_that_is_being_written_has_its_agents_name(
@@ -1108,7 +1111,7 @@ def test_what_an_agent_saw_is_shown_as_it_was_sent(page: Client, chat: Chat, pla
         "The team's task: Plan a trip to Rome.",
         "[FROM:Writer] Done.",
         "[FROM:alice] @Critic again.",
-        "Older than the window",
+        "Outside the window",
         "Messages 1 to 3",
     ):
         assert told in found
@@ -1134,7 +1137,7 @@ def test_an_agent_replies_again_alone_or_with_those_who_followed(
     game.answer("One.", "Two.", "Three.")
     middle = spoken(chat, 3)
     acts = page.get(url(chat, f"messages/{middle.pk}/")).content.decode()
-    assert "Regenerate and play on" in acts
+    assert "Regenerate and continue round" in acts
 
     answer = page.post(url(chat, f"messages/{middle.pk}/{way}"))
 
@@ -1173,7 +1176,7 @@ def test_a_cut_reply_of_an_agent_is_continued_by_it(
     assert ">Critic</bdi>" in html[html.index("data-live") :]
     game.answer("as it goes.")
     assert 'aria-label="Message 4 from Critic"' in source(page, chat)
-    assert round_words(page, chat).startswith("Settled.")
+    assert round_words(page, chat).startswith("Finished.")
 
 
 def test_a_reply_of_no_agent_does_not_play_on(
@@ -1205,7 +1208,7 @@ def test_erasing_deletes_the_stored_html_of_what_was_shown(
         seen = source(page, chat)
         assert "7781" not in seen
         assert "This message was erased" in seen
-        assert "Has nothing to add." not in seen
+        assert "Nothing to add." not in seen
         assert "Noted." in seen
 
 
@@ -1229,12 +1232,20 @@ def test_a_plain_chat_knows_nothing_of_teams(
     made("Ann", name="Crew")
     turn = talk("@Ann hello", "Ann: hi. [NEXT:Ben]")
     html = source(page, chat)
-    for part in ('id="round"', "who--", "msg__to", "go-on", "Spoken for others", "Crew", "Team: "):
+    for part in (
+        'id="round"',
+        "who--",
+        "msg__to",
+        "go-on",
+        "Written as another agent",
+        "Crew",
+        "Team: ",
+    ):
         assert part not in html
     assert '<bdi class="msg__who ">You</bdi>' in html
     assert "Ann: hi. [NEXT:Ben]" in html
     assert 'aria-label="Message 2, reply"' in html
-    assert "What the model saw" in opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
+    assert "Prompt receipt" in opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
     told = opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
     assert "[FROM:" not in told
     assert "team" not in told

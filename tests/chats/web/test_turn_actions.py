@@ -33,7 +33,7 @@ def test_a_queued_reply_is_stopped_at_once(page: Client, chat: Chat, say: Say) -
 
     turn.refresh_from_db()
     assert turn.status == Turn.Status.STOPPED
-    assert "Stopped before an answer" in html
+    assert "Stopped before a reply" in html
     assert "Try again" in html
     assert "data-live" not in html
 
@@ -103,13 +103,13 @@ def test_a_refused_action_answers_with_its_sentence(page: Client, chat: Chat, ta
 
     html = response.content.decode()
     assert response.status_code == 409
-    assert "The chat has gone on since" in html
+    assert "The chat has newer messages" in html
     assert '<section class="notice ' in html
 
 
 def test_a_cut_reply_can_be_continued(page: Client, chat: Chat, talk: Talk) -> None:
     turn = talk("hello", "As far as it w", finish="length")
-    assert "cut at the limit" in page.get(url(chat)).content.decode()
+    assert "truncated" in page.get(url(chat)).content.decode()
 
     html = page.post(url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
 
@@ -186,7 +186,7 @@ def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
     page: Client, alice: User, chat: Chat
 ) -> None:
     long_ago = timezone.now() - timedelta(minutes=1)
-    for minutes, text in ((1, "before"), (2, "being answered")):
+    for minutes, text in ((1, "before"), (2, "in progress")):
         other = lifecycle.create_chat(owner=alice, now=long_ago)
         earlier = long_ago - timedelta(minutes=minutes)
         found = start(user=alice, chat=other, text=text, now=earlier).turn

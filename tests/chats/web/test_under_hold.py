@@ -27,7 +27,7 @@ from tests.chats.web.test_message_actions import sign_in_at
 
 Talk = Callable[..., Turn]
 Sent = list[tuple[str, dict[str, str]]]
-SENTENCE = "This is under a legal hold and cannot be erased now."
+SENTENCE = "A legal hold covers this, so it cannot be erased now."
 WHY: Mapping[str, Any] = {"case": "2026-17", "reason": "Dispute", "actor": "user:1"}
 
 
@@ -68,7 +68,7 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     row = hold(chat_id=chat.pk)
     page = fresh.get(url(chat, "erase")).content.decode()
     assert "A legal hold covers this chat" in page
-    assert "Hide it, and erase it after the hold" in tight(page)
+    assert "Hide now and erase after the hold" in tight(page)
 
     refused = fresh.post(url(chat, "erase"))
 
@@ -78,7 +78,7 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     assert Message.objects.filter(branch__chat=chat, erased_at=None).count() == 2
     assert ErasureWish.objects.get().chat == chat
     assert (
-        "erased by itself once the hold has ended"
+        "erased automatically when the hold ends"
         in fresh.get(url(chat, "deleted")).content.decode()
     )
     archive = tight(fresh.get("/chats/archive").content.decode())
@@ -110,13 +110,13 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     where = url(chat, f"messages/{said.pk}/erase")
     refused = fresh.post(where)
     assert refused.status_code == 409
-    assert "Until then the message stays where it is." in refused.content.decode()
-    assert "Keep it after all" in refused.content.decode()
+    assert "Until then the message remains visible." in refused.content.decode()
+    assert "Cancel erasure" in refused.content.decode()
     # Asked again, the same wish is kept.
     assert fresh.post(where).status_code == 409
     assert ErasureWish.objects.get().message == said
     assert "The door code is 7781." in fresh.get(url(chat)).content.decode()
-    assert "To be erased after a legal hold" in fresh.get("/chats/archive").content.decode()
+    assert "Pending erasures" in fresh.get("/chats/archive").content.decode()
 
     ended(row)
     assert len(fulfilled(sent)) == 1

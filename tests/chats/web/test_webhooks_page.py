@@ -36,7 +36,7 @@ def webhook(alice: User, receiver: Receiver) -> Webhook:
 def test_a_webhook_is_made_and_its_secret_shown_once(fresh: Client, alice: User) -> None:
     assert f'href="{PAGE}"' in fresh.get("/settings/").content.decode()
     html = fresh.get(PAGE).content.decode()
-    assert "None yet." in html
+    assert "No webhooks yet." in html
     assert 'value="ledger.recorded"' not in html
     html = fresh.post(PAGE, FORM).content.decode()
     found = re.search(r"<code>(whsec_[^<]+)</code>", html)
@@ -68,15 +68,15 @@ def test_it_is_tried_out_and_the_log_tells(
     fresh: Client, webhook: Webhook, receiver: Receiver
 ) -> None:
     one = f"{PAGE}{webhook.pk}/"
-    assert "Nothing yet." in fresh.get(one).content.decode()
+    assert "No deliveries yet." in fresh.get(one).content.decode()
     assert fresh.post(f"{one}test")["Location"] == one
-    assert "Waits" in fresh.get(one).content.decode()
+    assert "Queued" in fresh.get(one).content.decode()
     receiver.statuses = [500]
     delivering.deliver(lane="fast", clock=timezone.now)
     html = fresh.get(one).content.decode()
     assert "status 500" in html
-    assert "the server refused it" in html
-    assert "Fails" in html
+    assert "the server returned an error" in html
+    assert "Failing" in html
     fresh.post(f"{one}test")
     delivering.deliver(lane="fast", clock=timezone.now)
     html = fresh.get(one).content.decode()
@@ -93,7 +93,7 @@ def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook
     assert fresh.post(f"{one}events", {}).status_code == 422
     fresh.post(f"{one}switch", {"on": "0"})
     html = fresh.get(one).content.decode()
-    assert "Switch on" in html
+    assert "Enable webhook" in html
     assert "Switched off" in html
     assert fresh.post(f"{one}test").status_code == 409
     fresh.post(f"{one}switch", {"on": "1"})

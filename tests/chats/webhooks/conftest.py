@@ -1,4 +1,4 @@
-"""A clock, and Alice's webhook to a server that takes everything."""
+"""Fixtures: a clock, and a webhook of Alice for a server that accepts every delivery."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ OWN = [name for name in EVENTS if name not in NEEDED]
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that tests set."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -23,20 +23,20 @@ class Clock:
         return self.now
 
     def wait(self, **duration: float) -> datetime:
-        """Let so much time pass."""
+        """Advance the clock."""
         self.now += timedelta(**duration)
         return self.now
 
 
 @pytest.fixture
 def clock(now: datetime) -> Clock:
-    """Begins at noon."""
+    """A clock set to noon."""
     return Clock(now)
 
 
 @pytest.fixture
 def made(alice: User, receiver: Receiver, now: datetime) -> tuple[Webhook, str]:
-    """Alice's webhook for everything in her chats, and its secret."""
+    """Alice's webhook for all events of her chats, and its secret."""
     return managing.create(owner=alice, url=receiver.url, events=OWN, now=now)
 
 

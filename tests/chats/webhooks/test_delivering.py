@@ -1,9 +1,10 @@
-"""What becomes of deliveries: tries, rests, order, bounds, and servers that hang."""
+"""Webhook deliveries: retries, pauses, order, limits, and servers that hang."""
 
 import json
 import threading
 import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -22,7 +23,7 @@ Status = WebhookDelivery.Status
 
 
 def told(webhook: Webhook, *, at: datetime, times: int = 1) -> list[WebhookDelivery]:
-    """Deliveries that wait for the webhook."""
+    """Create pending deliveries for the webhook."""
     rows = [
         outbox.delivery("task.changed", {"bytes": number}, webhook=webhook.pk, at=at)
         for number in range(times)
@@ -31,12 +32,12 @@ def told(webhook: Webhook, *, at: datetime, times: int = 1) -> list[WebhookDeliv
 
 
 def numbers(receiver: Receiver) -> list[int]:
-    """The deliveries that came, by number."""
+    """Return the numbers of the received deliveries."""
     return [json.loads(body)["data"]["bytes"] for _, body in receiver.came]
 
 
 def send(clock: Clock, lane: str = "fast") -> int:
-    """What a task of the lane does."""
+    """Run one task of the lane."""
     return delivering.deliver(lane=lane, clock=clock)
 
 
@@ -145,12 +146,82 @@ def test_a_server_that_hangs_costs_its_own_time_once(
             told(row, at=clock(), times=30)
         began = time.monotonic()
         assert send(clock) == 30
-        # All of them at the same time, each once.
+        # All webhooks time out in parallel, one attempt each.
         assert time.monotonic() - began < 3
         assert len(hangs.came) <= 8
         assert WebhookDelivery.objects.filter(tries=1, problem="timeout").count() == 8
         assert numbers(receiver) == list(range(30))
         assert send(clock) == 0
+
+
+def test_a_test_delivery_keeps_the_order_of_what_waits(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock(), times=3)
+    receiver.statuses = [200, 503]
+    assert send(clock) == 1
+    clock.wait(seconds=1)
+    managing.test(webhook=webhook, now=clock())
+    assert send(clock) == 3
+    came = [json.loads(body)["data"].get("bytes", "test") for _, body in receiver.came]
+    assert came == [0, 1, 1, 2, "test"]
+
+
+@pytest.mark.parametrize("how", ["switched on", "sent again"])
+def test_nothing_overtakes_a_delivery_that_waits(
+    webhook: Webhook, receiver: Receiver, clock: Clock, how: str
+) -> None:
+    first, *_ = told(webhook, at=clock(), times=3)
+    receiver.statuses = [200, 503]
+    assert send(clock) == 1
+    clock.wait(seconds=1)
+    if how == "switched on":
+        for is_on in (False, True):
+            managing.change(webhook=webhook, is_on=is_on, now=clock())
+    else:
+        managing.send_again(webhook=webhook, delivery=first, now=clock())
+    send(clock)
+    assert numbers(receiver)[2:] == ([1, 2] if how == "switched on" else [0, 1, 2])
+
+
+def test_servers_that_hang_delay_nobody_else(
+    alice: User,
+    bob: User,
+    receiver: Receiver,
+    clock: Clock,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A delivery to another webhook is sent within two seconds while servers hang (A13)."""
+    monkeypatch.setattr(delivering, "SECONDS", 4.0)
+    claim, came = delivering.claim, []
+    with receiving() as hangs:
+        hangs.seconds = 6.0
+        settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, hangs.host]
+        for _ in range(3):
+            row, _ = managing.create(
+                owner=alice, url=hangs.url, events=["task.changed"], now=clock()
+            )
+            told(row, at=clock(), times=2)
+        prompt, _ = managing.create(
+            owner=bob, url=receiver.url, events=["task.changed"], now=clock()
+        )
+        told(prompt, at=clock())
+
+        def claiming(**given: Any) -> Any:
+            """Add a delivery at each claim until the receiver has three."""
+            came.append((time.monotonic(), len(receiver.came)))
+            if 0 < len(receiver.came) < 3:
+                told(prompt, at=clock())
+            return claim(**given)
+
+        monkeypatch.setattr(delivering, "claim", claiming)
+        assert send(clock) >= 3
+        began = came[0][0]
+        third = next(at for at, count in came if count >= 3)
+        assert third - began < 2.5
+        assert len(hangs.came) == 3
+        assert WebhookDelivery.objects.filter(problem="timeout").count() == 3
 
 
 def test_slow_servers_have_a_lane_of_their_own(
@@ -184,7 +255,7 @@ def test_a_webhook_that_another_process_tells_is_left_to_it(
     told(webhook, at=clock())
     Webhook.objects.update(lease_until=leases.until())
     assert send(clock) == 0
-    # That process ended without a word.
+    # That process ended without releasing its lease.
     Webhook.objects.update(lease_until=leases.just_ended())
     assert send(clock) == 1
     assert len(receiver.came) == 1
@@ -279,7 +350,7 @@ def test_s14_the_secret_is_encrypted_and_takes_a_new_encryption_key(
 def test_two_threads_send_each_delivery_once(
     webhook: Webhook, receiver: Receiver, clock: Clock
 ) -> None:
-    """Of two tasks of a lane the second ends at once, while the first still sends."""
+    """Of two tasks for one lane, the second ends immediately while the first one sends."""
     told(webhook, at=clock())
     ended: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What webhooks are told of, when, and whose events they hear."""
+"""Events of webhooks: which events are sent, when, and to which owners."""
 
 import base64
 import hashlib
@@ -33,12 +33,12 @@ WORDS = "Alice's secret plan"
 
 
 def bodies(webhook: Webhook) -> list[dict[str, Any]]:
-    """What the webhook is to be told, in order."""
+    """Return the pending bodies for the webhook, in order."""
     return [json.loads(row.body) for row in webhook.deliveries.order_by("pk")]
 
 
 def names(webhook: Webhook) -> list[str]:
-    """The events that it is to be told of."""
+    """Return the names of the pending events."""
     return [body["type"] for body in bodies(webhook)]
 
 
@@ -61,7 +61,7 @@ def test_a_turn_tells_of_its_messages_and_of_its_end(
     assert finished["status"] == "completed"
     assert finished["turn"] == str(turn.pk)
     assert finished["message"] == answered["message"]
-    # The worker's clock is today's.
+    # The worker uses the real time.
     clock.now = timezone.now()
     assert delivering.deliver(lane="fast", clock=clock) == 3
     assert [json.loads(body)["type"] for _, body in receiver.came] == names(webhook)
@@ -124,7 +124,7 @@ def test_a_webhook_that_is_off_misses_what_happens(
 
 
 def auditor(user: User) -> User:
-    """Let the person read policies and the audit."""
+    """Give the user the auditor role, which reads policies and the audit log."""
     roles.seed_roles()
     user.groups.add(Group.objects.get(name=roles.AUDITOR))
     return User.objects.get(pk=user.pk)
@@ -162,7 +162,7 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
         row = AuditEvent.objects.get(scope=data["scope"], seq=data["seq"])
         assert (data["hash"], data["previous_hash"]) == (row.hash, row.previous_hash)
         assert ledger.event_hash(row) == data["hash"]
-        # Whoever was told can see that nothing of it was changed on the way.
+        # The receiver can check with the hash that the row was not changed in transit.
         own = {name: data[name] for name in data if name not in ("hash", "previous_hash")}
         line = json.dumps(own, sort_keys=True, separators=(",", ":"))
         assert hashlib.sha256((data["previous_hash"] + line).encode()).hexdigest() == data["hash"]
@@ -220,8 +220,10 @@ def test_large_data_of_the_ledger_are_left_out(now: datetime, webhook: Webhook) 
 def test_the_example_of_the_documentation_knows_a_genuine_delivery(
     made: tuple[Webhook, str], receiver: Receiver, clock: Clock
 ) -> None:
-    text = (Path(__file__).parents[3] / "docs/api.md").read_text()
-    code = text.partition("## Webhooks")[2].partition("```python\n")[2].partition("```")[0]
+    text = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
+    code = (
+        text.partition("## Verify the signature")[2].partition("```python\n")[2].partition("```")[0]
+    )
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102  # our own documentation
     clock.now = timezone.now()

@@ -1,0 +1,78 @@
+"""Measures how much of the prompt limit is used by the prompts that leave messages out."""
+
+from dataclasses import dataclass
+
+from django.utils.translation import ngettext
+
+from chats.counts.telling import calls_of
+from chats.models import Receipt
+from contextpolicy.models import AuditEvent, ContextPolicy
+
+# The newest prompts that count, and the replies among which they are looked for.
+MOST_PROMPTS, MOST_REPLIES = 50, 1_000
+# A warning needs this many prompts, and an average share of the limit below this one.
+FEWEST, LOW_SHARE = 10, 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class RoomUsed:
+    """The number of prompts that left messages out, and the average share of the limit they use."""
+
+    prompts: int
+    share: float
+
+    @property
+    def warning(self) -> str:
+        """A sentence for policy administrators if the limit is used too little; else empty."""
+        if self.prompts < FEWEST or self.share >= LOW_SHARE:
+            return ""
+        said = ngettext(
+            "The last {n} prompt that left messages out used {share} of its limit on average. Turn "
+            "on retrieved context or raise its share, or raise the mark to which history is "
+            "compacted.",
+            "The last {n} prompts that left messages out used {share} of their limit on average. "
+            "Turn on retrieved context or raise its share, or raise the mark to which history is "
+            "compacted.",
+            self.prompts,
+        )
+        return said.format(n=self.prompts, share=f"{self.share:.0%}")
+
+
+def measure_room_used(policy: ContextPolicy) -> RoomUsed:
+    """Measure the newest 50 prompts of a policy's active version, among the newest 1,000 replies.
+
+    Only prompts of answered replies that left messages out count, other than excluded ones.
+    """
+    if policy.current is None:
+        return RoomUsed(0, 0.0)
+    events = AuditEvent.objects.filter(type="turn.completed").order_by("-id")[:MOST_REPLIES]
+    calls = [pk for event in events for pk in calls_of(event)]
+    shares: list[float] = []
+    for start in range(0, len(calls), MOST_PROMPTS):
+        found = Receipt.objects.select_related("effective_policy").in_bulk(
+            calls[start : start + MOST_PROMPTS]
+        )
+        rows = sorted(found.values(), key=lambda row: row.created_at, reverse=True)
+        shares += [share_of(row) for row in rows if is_counted(row, policy=policy)]
+        if len(shares) >= MOST_PROMPTS:
+            break
+    counted = shares[:MOST_PROMPTS]
+    return RoomUsed(len(counted), sum(counted) / len(counted) if counted else 0.0)
+
+
+def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
+    """Return True if a receipt is of a reply under the policy's active version with omissions."""
+    if receipt.purpose != "reply" or not receipt.budget.get("limit"):
+        return False
+    number = policy.current.number if policy.current else 0
+    sources = receipt.effective_policy.sources
+    # The policy that set the limit answers for how much of it is used.
+    source = sources.get("token_budget") or sources.get("strategy")
+    if not source or list(source[1:3]) != [policy.slug, number]:
+        return False
+    return any(reason not in ("excluded", "empty") for _, _, reason in receipt.left_out)
+
+
+def share_of(receipt: Receipt) -> float:
+    """Return the share of the prompt limit that a prompt used."""
+    return float(receipt.prompt_tokens / receipt.budget["limit"])

@@ -1,0 +1,118 @@
+"""Move the content of large chats to a temporary file during an import.
+
+A chat of 200,000 messages then needs memory only for its ids, not for its text.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, Any, cast, overload
+
+from chats.exchange.drafts import Node
+from contextpolicy.engine.messages import Part, parts_from_json, parts_to_json
+
+# Number of messages of a chat that stay in memory.
+IN_MEMORY = 2_000
+# Bytes that are buffered before they are written to disk.
+BUFFERED = 1024 * 1024
+
+
+class Shelf:
+    """A temporary file of JSON values by position; it is deleted with the object."""
+
+    def __init__(self) -> None:
+        """Start empty, without a file."""
+        self.file: IO[bytes] | None = None
+        self.end = 0
+        # Cache of the last value, because parts are often read twice in a row.
+        self.last: tuple[int, Any] = (-1, None)
+
+    def __del__(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+
+    def put(self, value: object) -> int:
+        """Write a value and return its position."""
+        if self.file is None:
+            held = tempfile.SpooledTemporaryFile(max_size=BUFFERED)  # noqa: SIM115  # closed by __del__
+            self.file = cast(IO[bytes], held)
+        place = self.end
+        self.file.seek(place)
+        self.end += self.file.write(json.dumps(value).encode("ascii") + b"\n")
+        return place
+
+    def value(self, place: int) -> Any:
+        """Return the value at a position."""
+        if self.file is None:
+            raise ValueError("nothing was written")
+        if self.last[0] != place:
+            self.file.seek(place)
+            self.last = (place, json.loads(self.file.readline()))
+        return self.last[1]
+
+    def parts(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Write the parts of a message; return a sequence that reads them on access."""
+        return ShelvedParts(self, self.put(parts_to_json(parts)), len(parts)) if parts else ()
+
+    def metadata(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
+        """Write the metadata of a message; return a mapping that reads it on access."""
+        return ShelvedMetadata(self, self.put(dict(metadata)))
+
+
+def on_shelf(node: Node, shelf: Shelf) -> Node:
+    """Return a message whose parts and metadata are on a shelf."""
+    parts = node.parts if isinstance(node.parts, ShelvedParts) else shelf.parts(node.parts)
+    return replace(node, parts=parts, metadata=shelf.metadata(node.metadata))
+
+
+class ShelvedParts(Sequence[Part]):
+    """The parts of a message, in the file of a shelf."""
+
+    __slots__ = ("length", "place", "shelf")
+
+    def __init__(self, shelf: Shelf, place: int, length: int) -> None:
+        self.shelf = shelf
+        self.place = place
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, at: int) -> Part: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Part]: ...
+    def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
+        return self.read()[at]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.read())
+
+    def read(self) -> tuple[Part, ...]:
+        """Return the parts themselves."""
+        return parts_from_json(self.shelf.value(self.place))
+
+
+class ShelvedMetadata(Mapping[str, object]):
+    """The metadata of a message, in the file of a shelf."""
+
+    __slots__ = ("place", "shelf")
+
+    def __init__(self, shelf: Shelf, place: int) -> None:
+        self.shelf = shelf
+        self.place = place
+
+    def __getitem__(self, name: str) -> object:
+        return self.read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+    def read(self) -> dict[str, object]:
+        """Return the metadata itself."""
+        return cast(dict[str, object], self.shelf.value(self.place))

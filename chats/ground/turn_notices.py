@@ -1,0 +1,17 @@
+"""Notices about a running turn. The live bus carries them in English; each reader's stream
+translates them.
+"""
+
+import re
+
+from django.utils.translation import gettext, gettext_noop
+
+WAITING = gettext_noop("Waiting for the provider until {until} UTC.")
+_WAITING = re.compile(re.escape(WAITING).replace(r"\{until\}", "(?P<until>.+)"))
+
+
+def localized(notice: str) -> str:
+    """Return a notice from the live bus in the active language."""
+    if found := _WAITING.fullmatch(notice):
+        return gettext(WAITING).format(until=found["until"])
+    return gettext(notice)

@@ -1,0 +1,73 @@
+"""Account and password changes, with the sessions and API keys that they end."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
+from django.db import transaction
+
+from chats.people import keys, sessions, signin
+from contextpolicy import ledger, roles
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAccess:
+    """The number of sessions and API keys that a change of an account ended."""
+
+    sessions: int = 0
+    keys: int = 0
+
+
+def save_account(
+    *, person: User, changed: Collection[str], actor: str, now: datetime
+) -> EndedAccess:
+    """Save an account. Deactivating or activating it ends its sessions and revokes its API keys.
+
+    Activation does so too, because older versions left them in place on deactivation. Raises
+    `LastOwner`.
+    """
+    with transaction.atomic():
+        roles.save_person(person=person, changed=changed, actor=actor, now=now)
+        if "is_active" not in changed:
+            return EndedAccess()
+        return EndedAccess(
+            sessions=sessions.drop_sessions(user=person, keep=None, now=now),
+            keys=keys.revoke_keys(owner=person, actor=actor, now=now),
+        )
+
+
+def change_password(
+    *,
+    user: User,
+    old: str | None,
+    new: str,
+    address: str,
+    session: SessionBase,
+    revoke_keys: bool,
+    now: datetime,
+) -> None:
+    """Set a person's new, already validated password, and revoke their API keys if requested.
+
+    The old password is required if there is one. A first password needs no other proof, because
+    only the server's console can issue a session without one. Setting it counts as a fresh sign-in.
+    Raises `WrongPassword` and `LoginThrottled`.
+    """
+    has_one = user.has_usable_password()
+    if has_one:
+        signin.confirm_password(user=user, password=old or "", address=address, now=now)
+    with transaction.atomic():
+        user.set_password(new)
+        user.save(update_fields=["password"])
+        note_password(user=user, revoke_keys=revoke_keys, actor=f"user:{user.pk}", now=now)
+    if not has_one:
+        sessions.confirm_session(session=session, now=now)
+
+
+@transaction.atomic
+def note_password(*, user: User, revoke_keys: bool, actor: str, now: datetime) -> None:
+    """Record that a password was set, and revoke the person's API keys if requested."""
+    ledger.record("password.changed", actor=actor, now=now, data={"user": user.pk})
+    if revoke_keys:
+        keys.revoke_keys(owner=user, actor=actor, now=now)

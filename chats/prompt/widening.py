@@ -1,0 +1,60 @@
+"""Brings older history back into prompts when a policy or model with more room applies.
+
+A window stays in place until history reaches the high mark, so that requests keep their prefix. A
+window that was moved for a smaller limit would leave the new room unused for many turns. The first
+prompt under the new policy therefore moves it back once, to the new policy's low mark.
+"""
+
+from copy import copy
+from dataclasses import replace
+
+from chats.models import Branch, Compaction
+from chats.prompt import model_choice
+from contextpolicy.engine.assembly import WindowNeeded
+from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
+from contextpolicy.engine.window import MoveReason
+
+# Reason of a window that was moved back under another policy.
+WIDENED: MoveReason = "widened"
+# The new low mark must gain at least this share of the prompt limit: a smaller gain is not worth
+# losing the provider's cache.
+SMALLEST_GAIN = 0.1
+
+
+def could_be_wider(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
+    """Return True if the active window was moved under another policy with less room.
+
+    The branch comes with its active compaction. A window moved by a team's cap never widens.
+    """
+    active = branch.active_compaction
+    if active is None or active.kind != Compaction.Kind.WINDOW or active.reason == "cap":
+        return False
+    if active.effective_policy_id in (None, choice.effective.pk) or not active.tokens_after:
+        return False
+    limit = prompt_limit(choice.values, model_window=choice.model.window)
+    low = low_mark(choice.values, prompt_limit=limit)
+    factor = choice.model.factors.lowest
+    return active.tokens_after + SMALLEST_GAIN * limit < in_our_count(low, calibration=factor)
+
+
+def without_window(branch: Branch) -> Branch:
+    """Return the branch as it would be without its window. Stores nothing."""
+    found = copy(branch)
+    found.active_compaction = branch.active_compaction and branch.active_compaction.base
+    return found
+
+
+def find_wider(found: WindowNeeded | None, *, branch: Branch) -> WindowNeeded | None:
+    """Return the move that widens the branch's window, or None if it would not gain anything.
+
+    `found` is the move that the prompt without a window needs. None: all of it fits.
+    """
+    active = branch.active_compaction
+    if active is None:
+        return None
+    base = active.base.to_seq if active.base else 0
+    if found is None:
+        return WindowNeeded(base, active.tokens_before, active.tokens_before, WIDENED)
+    if found.to_seq >= active.to_seq:
+        return None
+    return replace(found, reason=WIDENED)

@@ -1,0 +1,167 @@
+"""Help: the pages of `docs/`, rendered and searchable."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from urllib.parse import unquote
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.translation import get_language
+from django.views.decorators.http import require_GET
+
+from chats.ground.refusals import NotFound
+from chats.rendering.documents import DocumentSection, pieces_around, render_document, sections_of
+from chats.web.auth import PersonRequest, signed_in
+
+FOLDER = Path(settings.BASE_DIR) / "docs"
+INDEX = "index"
+# The order of the menu; pages that are not named here follow by title.
+ORDER = """
+    index getting-started small-model policies teams memory-and-search import-export deployment
+    configuration backup-and-upgrade api gateway clients servers webhooks audit architecture
+    measurements
+""".split()  # noqa: SIM905 - names separated by spaces are easier to read
+MOST_FOUND = 30
+LONGEST_QUESTION = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPage:
+    """A document: its name in addresses, its title, its text and its sections.
+
+    `anchors`: by anchor in a translation the anchor in the original, which addresses use.
+    """
+
+    slug: str
+    title: str
+    text: str
+    sections: Sequence[DocumentSection]
+    anchors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """The path of the page."""
+        return (
+            reverse("chats:help") if self.slug == INDEX else reverse("chats:help", args=[self.slug])
+        )
+
+    @property
+    def contents(self) -> list[DocumentSection]:
+        """The headings for the list at the top of a long page."""
+        found = [section for section in self.sections if section.level == 2]
+        return found if len(found) > 2 else []
+
+
+@dataclass(frozen=True, slots=True)
+class HelpHit:
+    """A section that contains the question.
+
+    `pieces` is the text around the match: (text, whether it matches).
+    """
+
+    page: HelpPage
+    section: DocumentSection
+    pieces: Sequence[tuple[str, bool]]
+
+    @property
+    def address(self) -> str:
+        """The path of the section."""
+        anchor = f"#{self.section.anchor}" if self.section.anchor else ""
+        return self.page.address + anchor
+
+
+def all_pages() -> dict[str, HelpPage]:
+    """Return the documents in the active language by slug, in the order of the menu."""
+    return pages_in(get_language() or settings.LANGUAGE_CODE)
+
+
+@cache
+def pages_in(language: str) -> dict[str, HelpPage]:
+    """Return the documents, those that are translated in that language.
+
+    They are read once a process.
+    """
+    pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
+    for path in (FOLDER / language).glob("*.md"):
+        pages[path.stem] = with_anchors_of(pages[path.stem], read_page(path))
+    places = {slug: place for place, slug in enumerate(ORDER)}
+    ordered = sorted(pages.values(), key=lambda one: (places.get(one.slug, len(ORDER)), one.title))
+    return {page.slug: page for page in ordered}
+
+
+def read_page(path: Path) -> HelpPage:
+    """Read a document."""
+    text = path.read_text("utf-8")
+    sections = sections_of(text)
+    return HelpPage(path.stem, sections[0].title if sections else path.stem, text, sections)
+
+
+def with_anchors_of(original: HelpPage, page: HelpPage) -> HelpPage:
+    """Return a translation with the original's anchors: both have the same headings in order."""
+    pairs = list(zip(page.sections, original.sections, strict=True))
+    return replace(
+        page,
+        sections=[replace(section, anchor=same.anchor) for section, same in pairs],
+        anchors={section.anchor: same.anchor for section, same in pairs},
+    )
+
+
+@require_GET
+@signed_in
+def help_page(request: PersonRequest, slug: str = INDEX) -> HttpResponse:
+    """Show a help page, or the sections that contain `?q=`. Raises `NotFound`."""
+    pages = all_pages()
+    if slug not in pages:
+        raise NotFound
+    question = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST_QUESTION]
+    page = pages[slug]
+    context = {
+        "page": page,
+        "pages": pages.values(),
+        "question": question,
+        "hits": find_sections(question) if question else [],
+        "most": MOST_FOUND,
+        "html": "" if question else html_of(page),
+    }
+    return render(request, "help.html", context)
+
+
+def html_of(page: HelpPage) -> SafeString:
+    """Render a document."""
+    return render_document(page.text, resolve=partial(resolve, page=page), anchors=page.anchors)
+
+
+def find_sections(question: str) -> list[HelpHit]:
+    """Return at most 30 sections that contain a text, those with it in their heading first."""
+    wanted = question.casefold()
+    found = [
+        (
+            wanted not in section.title.casefold(),
+            HelpHit(page, section, pieces_around(section.text, question)),
+        )
+        for page in all_pages().values()
+        for section in page.sections
+        if wanted in f"{section.title} {' '.join(section.text.split())}".casefold()
+    ]
+    found.sort(key=lambda each: each[0])
+    return [hit for _, hit in found[:MOST_FOUND]]
+
+
+def resolve(link: str, *, page: HelpPage) -> str:
+    """Return the address for a link of a document: of a help page, or of the web; else ""."""
+    if link.startswith(("https://", "http://", "mailto:")):
+        return link
+    path, _, anchor = unquote(link).partition("#")
+    name = path.removeprefix("./").removeprefix("../").removeprefix("docs/")
+    slug = name.removesuffix(".md")
+    target = all_pages().get(slug) if name.endswith(".md") else None
+    if path and target is None:
+        return reverse("api:docs") if name == "openapi.yaml" else ""
+    target = target or page
+    address = target.address if path else ""
+    return address + (f"#{target.anchors.get(anchor, anchor)}" if anchor else "")

@@ -1,0 +1,43 @@
+"""The language of a response: the account's choice on pages, else that of `Accept-Language`."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import translation
+from django.utils.cache import patch_vary_headers
+
+from chats.people import zones
+
+# Below it clients of OpenAI's API read errors, which are English everywhere.
+GATEWAY = "/v1/"
+
+
+class LanguageMiddleware:
+    """Activates the language of a request. Place after the session middleware.
+
+    A stream continues after its view returned: `chats.streams.connection` keeps the language.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path.startswith(GATEWAY):
+            with translation.override(settings.LANGUAGE_CODE):
+                return self.get_response(request)
+        language = language_of(request)
+        with translation.override(language):
+            response = self.get_response(request)
+        response.headers.setdefault("Content-Language", language)
+        patch_vary_headers(response, ("Accept-Language",))
+        return response
+
+
+def language_of(request: HttpRequest) -> str:
+    """Return a language of `LANGUAGES`: the session's choice, else by `Accept-Language`."""
+    if settings.SESSION_COOKIE_NAME in request.COOKIES:
+        chosen = request.session.get(zones.LANGUAGE, "")
+        if chosen in dict(settings.LANGUAGES):
+            return str(chosen)
+    return translation.get_language_from_request(request)

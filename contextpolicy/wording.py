@@ -1,0 +1,24 @@
+"""Joins translated texts as the reader's language does."""
+
+from collections.abc import Iterable
+from functools import reduce
+
+from django.utils.functional import lazy
+from django.utils.translation import pgettext
+from django_stubs_ext import StrOrPromise
+
+
+def join_items(items: Iterable[StrOrPromise]) -> str:
+    """Join the items of a list."""
+    return pgettext("between the items of a list", ", ").join(map(str, items))
+
+
+def join_sentences(*sentences: StrOrPromise) -> str:
+    """Join sentences; empty ones are left out. Some languages have no space between them."""
+    both = pgettext("two sentences", "{first} {second}")
+    found = [str(sentence) for sentence in sentences if sentence]
+    return reduce(lambda first, second: both.format(first=first, second=second), found or [""])
+
+
+# For help texts of forms, which are read when a page shows them.
+join_sentences_lazy = lazy(join_sentences, str)

@@ -1,0 +1,1 @@
+"""Date formats of the pages."""

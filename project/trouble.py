@@ -1,0 +1,73 @@
+"""Error messages for a failed start: unusable files, disks, ports and databases."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+# The exit code of a command that printed the reason of its failure in one sentence.
+SAID = 3
+# Errors of the operating system, and possible solutions.
+REASONS = {
+    errno.ENOSPC: "the disk is full. Free space, then start again",
+    errno.EDQUOT: "the disk quota is used up. Free space, then start again",
+    errno.EROFS: "it is read-only. Set PALIMPSEST_DATA to a folder that can be written",
+    errno.ENOTDIR: "a part of its path is a file",
+    errno.EEXIST: "it is a file, not a folder",
+    errno.EIO: "the disk reports an error",
+}
+DENIED = frozenset({errno.EACCES, errno.EPERM})
+
+
+def file_sentence(error: OSError, *, what: str = "") -> str:
+    """Return why a file or a folder cannot be used; empty if the error is about something else."""
+    name = what or (str(error.filename) if error.filename else "")
+    if error.errno in DENIED and name:
+        return f"{name} cannot be used by {user_name()}: {owner_of(Path(name))}."
+    if error.errno not in REASONS or not (name or error.errno in {errno.ENOSPC, errno.EDQUOT}):
+        return ""
+    return f"{name or 'A file'} cannot be written: {REASONS[error.errno]}."
+
+
+def owner_of(path: Path) -> str:
+    """Return the owner of a path, or of the nearest folder above it that can be inspected."""
+    for place in (path, *path.parents):
+        try:
+            found = place.stat()
+        except OSError:
+            continue
+        mode = found.st_mode & 0o777
+        return (
+            f"{place} belongs to user {found.st_uid}, group {found.st_gid}, mode {mode:04o}."
+            " Change its owner or group, or set PALIMPSEST_DATA to another folder"
+        )
+    return "nothing of its path can be read"
+
+
+def user_name() -> str:
+    """Return the user and groups of this process."""
+    groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
+    return f"user {os.geteuid()} (groups {groups})"
+
+
+def sentence_for(error: BaseException) -> str:
+    """Return one sentence for the reason of a failed command; empty for an unexpected error."""
+    if isinstance(error, OSError) and (said := file_sentence(error)):
+        return said
+    if "django.db" not in sys.modules:
+        return ""
+    from django.db import OperationalError  # noqa: PLC0415  # not for `serve`, which has no Django
+
+    from chats.ground import databases  # noqa: PLC0415  # as above
+
+    if not isinstance(error, OperationalError):
+        return ""
+    if databases.is_full(error):
+        return "The disk of the database is full. Free space, then start again."
+    if cause := databases.cause_of(error):
+        return f"The database cannot be used: {cause}. Check DATABASE_URL and its server."
+    if "readonly database" in str(error) or "unable to open database" in str(error):
+        return (
+            "The database file cannot be written. Check the owner and the mode of the data folder."
+        )
+    return ""

@@ -1,0 +1,122 @@
+"""A policy with more room restores, once, the history that a narrower window left out."""
+
+from datetime import datetime
+
+import pytest
+
+from chats.compaction import maintain
+from chats.models import Chat, Compaction, Receipt
+from chats.prompt import model_choice, outlook
+from chats.prompt.tokenizer import O200kCounter
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent
+from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, branch_of
+
+COUNTER = ApproximateCounter()
+WINDOW = {"strategy": "sliding_window", "compact_to": 0.45}
+
+
+def fill_until_moved(chat: Chat, say: Say) -> Compaction:
+    for _ in range(40):
+        if Compaction.objects.filter(kind="window").exists():
+            break
+        say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
+    window = branch_of(chat).active_compaction
+    assert window is not None
+    return window
+
+
+def last_receipt() -> Receipt:
+    receipt = Receipt.objects.order_by("-created_at").first()
+    assert receipt is not None
+    return receipt
+
+
+def left_out(receipt: Receipt) -> int:
+    return sum(last - first + 1 for first, last, _ in receipt.left_out)
+
+
+@pytest.mark.parametrize("strategy", ["sliding_window", "dynamic_summary"])
+def test_all_of_the_history_comes_back_where_it_fits(
+    strategy: str, chat: Chat, say: Say, set_policy: SetPolicy
+) -> None:
+    set_policy(strategy=strategy)
+    fill_until_moved(chat, say)
+    assert left_out(last_receipt())
+    set_policy(strategy=strategy, token_budget=16_000, prepare_at=0.9, compact_at=0.95)
+    say(chat)
+    assert branch_of(chat).active_compaction is None
+    assert left_out(last_receipt()) == 0
+    event = AuditEvent.objects.get(type="window.lifted")
+    assert (event.data["from_seq"], event.chat_id) == (1, chat.pk)
+
+
+def test_a_long_history_comes_back_to_the_low_mark_once(
+    chat: Chat, say: Say, set_policy: SetPolicy
+) -> None:
+    set_policy(**WINDOW)
+    fill_until_moved(chat, say)
+    for _ in range(24):
+        say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
+    narrow = branch_of(chat).active_compaction
+    set_policy(**WINDOW, token_budget=6_000)
+    say(chat)
+    wide = branch_of(chat).active_compaction
+    assert narrow is not None
+    assert wide is not None
+    assert (wide.reason, wide.to_seq < narrow.to_seq) == ("widened", True)
+    assert 0.3 < last_receipt().prompt_tokens / 5_600 <= 0.6
+    say(chat)
+    assert branch_of(chat).active_compaction == wide
+
+
+def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
+    chat: Chat, say: Say, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(**WINDOW)
+    fill_until_moved(chat, say)
+    set_policy(**WINDOW, token_budget=16_000)
+    branch = branch_of(chat)
+    found = outlook.outlook_on(
+        branch,
+        choice=model_choice.choose(chat=branch.chat),
+        counter=O200kCounter(),
+        now=now,
+        question="And now?",
+    )
+    say(chat, "And now?")
+    assert [s[2] for s in last_receipt().segments if s[2]] == [
+        s.seq for s in found.sent.segments if s.seq
+    ]
+
+
+def test_covered_messages_stay_covered(
+    chat: Chat, say: Say, set_policy: SetPolicy, fold: Fold, now: datetime
+) -> None:
+    set_policy(compact_to=0.45)
+    fill_until_moved(chat, say)
+    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    summary = branch_of(chat).active_compaction
+    assert summary is not None
+    assert summary.kind == "summary"
+    set_policy(compact_to=0.45, token_budget=16_000)
+    say(chat)
+    assert branch_of(chat).active_compaction == summary
+    assert [1, summary.to_seq, "covered"] in last_receipt().left_out
+
+
+def test_less_room_and_a_teams_cap_bring_nothing_back(
+    chat: Chat, say: Say, set_policy: SetPolicy
+) -> None:
+    set_policy(**WINDOW)
+    window = fill_until_moved(chat, say)
+    set_policy(**WINDOW, token_budget=2_200)
+    say(chat)
+    assert not Compaction.objects.filter(reason="widened").exists()
+    active = branch_of(chat).active_compaction
+    assert active is not None
+    assert active.to_seq >= window.to_seq
+    Compaction.objects.filter(pk=active.pk).update(reason="cap")
+    set_policy(**WINDOW, token_budget=16_000)
+    say(chat)
+    assert branch_of(chat).active_compaction == active

@@ -1,0 +1,105 @@
+"""Excerpts in an agent's prompt: messages outside its window, in the form the agent sees."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from chats.memory import archive
+from chats.models import Agent, Branch, Receipt, TurnReference
+from chats.prompt.rebuilt import rebuilt
+from contextpolicy.publish import assign, create_policy
+from tests.chats.teams.test_team_rounds import Play, play
+
+__all__ = ["play"]
+pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
+FACT = (
+    "The ferry to Hven leaves Landskrona at 07:40. [NEXT:Critic]\n[FROM:Critic] The ferry is late."
+)
+ASKED = "When does the ferry to Hven leave Landskrona?"
+Plays = Callable[..., Play]
+
+
+@pytest.fixture(autouse=True)
+def excerpts(db: None, settings: Any, now: datetime) -> None:
+    """Assign an instance-wide policy with excerpts and a long time limit for busy machines."""
+    settings.REFERENCES_SECONDS = 10
+    values: dict[str, Any] = {"references": True, "reference_share": 0.4, "reference_floor": 1}
+    values |= {"reference_scope": "chat", "token_budget": 6_000, "reserve_tokens": 500}
+    policy = create_policy(slug="recall", name="Recall", values=values, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+
+
+def index(game: Play) -> None:
+    game.chat.refresh_from_db()
+    assert game.chat.active_branch
+    archive.index(Branch.objects.get(pk=game.chat.active_branch.pk))
+
+
+def long_game(play: Plays, *, form: str = "messages") -> Play:
+    """A game whose first reply names a time, long before the windows of its agents."""
+    game = play("Planner", "Critic", hop_limit=2)
+    Agent.objects.update(window_size=2, prompt_form=form)
+    game.ask("Find a ferry.")
+    game.answer(FACT, "Good.")
+    for number in range(3):
+        game.ask(f"Write line {number} of the poem.")
+        game.answer("The river bends.", "The willow waits.")
+    index(game)
+    return game
+
+
+@pytest.mark.parametrize("form", ["messages", "claude-code", "plain"])
+def test_the_question_brings_back_the_reply_with_its_day_and_speaker(
+    play: Plays, form: str
+) -> None:
+    game = long_game(play, form=form)
+    game.ask(ASKED)
+    game.answer("At 07:40.")
+    sent = "\n".join(text for _, text in game.prompts[-1])
+    assert ", Planner) The ferry to Hven leaves Landskrona at 07:40." in sent
+    # Markers, and text that the agent addressed to another agent, are hidden from all agents.
+    assert "[NEXT:Critic]" not in sent
+    assert "The ferry is late." not in sent
+    receipt = Receipt.objects.latest("created_at")
+    assert [s[1] for s in receipt.segments if s[0] == "tail"].count("references") == 1
+    assert rebuilt(receipt).fault == ""
+
+
+def test_a_mates_question_is_looked_up_too(play: Plays) -> None:
+    game = long_game(play)
+    game.ask("Write line 4 of the poem.")
+    game.answer(f"Critic, {ASKED} [NEXT:Critic]", "At 07:40.")
+    sent = "\n".join(text for _, text in game.prompts[-1])
+    assert "leaves Landskrona at 07:40." in sent
+    turn = Receipt.objects.latest("created_at").turn
+    assert turn.trigger is not None
+    assert turn.trigger.text == "Write line 4 of the poem."
+    found = TurnReference.objects.filter(turn=turn).select_related("message")
+    assert 2 in [row.message.seq for row in found]
+    assert not {row.message.seq for row in found} & {
+        s[2] for s in Receipt.objects.latest("created_at").segments if s[2]
+    }
+
+
+def test_thanks_bring_nothing(play: Plays) -> None:
+    game = long_game(play)
+    game.ask("Thank you!")
+    game.answer("Welcome.")
+    turn = Receipt.objects.latest("created_at").turn
+    assert not TurnReference.objects.filter(turn=turn).exists()
+
+
+def test_a_reply_that_only_speaks_for_another_is_no_excerpt(play: Plays) -> None:
+    game = play("Planner", "Critic", hop_limit=2)
+    Agent.objects.update(window_size=2)
+    game.ask("Find a ferry.")
+    game.answer("[FROM:Critic] The ferry to Hven leaves Landskrona at 07:40.", "Good.")
+    for number in range(3):
+        game.ask(f"Write line {number} of the poem.")
+        game.answer("The river bends.", "The willow waits.")
+    index(game)
+    game.ask(ASKED)
+    game.answer("I do not know.")
+    assert "07:40" not in "\n".join(text for _, text in game.prompts[-1])

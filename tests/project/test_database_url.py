@@ -1,0 +1,118 @@
+"""`DATABASE_URL`: every character of a password, options of libpq, refusals without a secret."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from psycopg import pq
+
+from project import env
+from project.env import Misconfigured
+
+SECRETS = [
+    "s#cret",
+    "s/cret",
+    "s?cret",
+    "s@cret",
+    "s:cret",
+    "p%23w",
+    "a/b?c#d@e:f",
+    "ä ö",
+    "p@h?x=y",
+    "%",
+    "a%zz",
+]
+
+
+def database(url: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> dict[str, Any]:
+    """The settings for an address."""
+    monkeypatch.setenv("DATABASE_URL", url)
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    return cast(dict[str, Any], env.database(Path("/nowhere")))
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_password_may_have_any_character(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = database(f"postgres://app:{secret}@db.example:6543/chats", monkeypatch)
+    expected = "p#w" if secret == "p%23w" else secret
+    assert (found["USER"], found["PASSWORD"]) == ("app", expected)
+    assert (found["HOST"], found["PORT"], found["NAME"]) == ("db.example", "6543", "chats")
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("postgresql://app:pw@[::1]:5432/n", "::1", "5432"),
+        ("postgres://app@/n", "", ""),
+        ("postgres://app:pw@%2Fvar%2Frun%2Fpostgresql/n", "/var/run/postgresql", ""),
+        ("postgres:///n", "", ""),
+        ("postgres://db/n", "db", ""),
+    ],
+)
+def test_hosts_of_every_kind_are_read(
+    url: str, host: str, port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = database(url, monkeypatch)
+    assert (found["HOST"], found["PORT"], found["NAME"]) == (host, port, "n")
+
+
+def test_options_of_libpq_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = (
+        "sslmode=verify-full&sslrootcert=%2Fca.pem&connect_timeout=3&options=-c%20search_path%3Dx"
+    )
+    given = database(f"postgres://a:b@h/n?{query}", monkeypatch)["OPTIONS"]
+    assert given["sslmode"] == "verify-full"
+    assert given["sslrootcert"] == "/ca.pem"
+    assert given["connect_timeout"] == "3"
+    assert given["options"] == f"{env.TIMEOUTS} -c search_path=x"
+
+
+def test_every_option_is_one_of_the_client() -> None:
+    known = {one.keyword.decode() for one in pq.Conninfo.get_defaults()}
+    # An older client does not know the newest options.
+    newest = {"sslkeylogfile", "max_protocol_version", "min_protocol_version", "sslnegotiation"}
+    newest |= {"scram_client_key", "scram_server_key", "sslcertmode", "gssdelegation"}
+    newest |= {"require_auth", "load_balance_hosts"}
+    assert env.LIBPQ_OPTIONS - newest <= known
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("postgres://app:s3cr3t@h/n?sslmod=require", "sslmod"),
+        ("postgres://app:s3cr3t@h/n?password=s3cr3t", "password"),
+        ("postgres://app:s3cr3t@h/n?s3cr3t!=1", "behind"),
+        ("postgres://app:s3cr3t@h/n?sslmode", "no value"),
+        ("postgres://app:s3cr3t@h:99999/n", "port"),
+        ("postgres://app:s3cr3t@h:port/n", "%40"),
+        ("postgres://app:s3cr3t@h/n/m", "%40"),
+        ("mysql://app:s3cr3t@h/n", "postgres://"),
+        ("s3cr3t", "postgres://"),
+        ("sqlite:///s3cr3t?mode=ro", "no options"),
+    ],
+)
+def test_what_cannot_be_used_is_named_without_the_password(
+    url: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Misconfigured, match="DATABASE_URL") as refused:
+        database(url, monkeypatch)
+    assert named in str(refused.value)
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_pgbouncer_gets_neither_options_nor_cursors(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = database("postgres://a:b@h/n?sslmode=require", monkeypatch, DATABASE_PGBOUNCER="1")
+    assert "options" not in found["OPTIONS"]
+    assert found["OPTIONS"]["prepare_threshold"] is None
+    assert found["DISABLE_SERVER_SIDE_CURSORS"] is True
+    assert found["OPTIONS"]["sslmode"] == "require"
+    with pytest.raises(Misconfigured, match="PgBouncer"):
+        database("postgres://a:b@h/n?options=-cx%3D1", monkeypatch, DATABASE_PGBOUNCER="1")
+    plain = database("postgres://a:b@h/n", monkeypatch, DATABASE_PGBOUNCER="0")
+    assert "statement_timeout" in plain["OPTIONS"]["options"]
+    assert (plain["OPTIONS"]["server_side_binding"], plain["OPTIONS"]["prepare_threshold"]) == (
+        True,
+        2,
+    )
+    assert found["OPTIONS"]["server_side_binding"] is False

@@ -1,0 +1,76 @@
+"""One version, stated in `pyproject.toml`, is shown everywhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from django.test import Client
+
+from chats.api.schema import Generator
+from project import probes
+from project.release import product_version
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = re.search(
+    r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+)
+
+
+@pytest.fixture
+def version() -> str:
+    """The version in `pyproject.toml`, read without the product."""
+    assert VERSION is not None
+    return VERSION[1]
+
+
+def test_the_version_is_that_of_the_project_file(version: str) -> None:
+    assert product_version() == version
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+
+
+def test_the_newest_release_of_the_changelog_is_this_version(version: str) -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    releases = re.findall(r"^## \[?(\d+\.\d+\.\d+)\]? - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
+    assert releases[0][0] == version
+
+
+@pytest.mark.django_db
+def test_readyz_shows_the_version(
+    client: Client, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
+    monkeypatch.setattr(probes, "broker_warnings", list)
+    assert client.get("/readyz").json()["version"] == version
+
+
+@pytest.mark.django_db
+def test_settings_show_the_version(client: Client, version: str, django_user_model: type) -> None:
+    user = django_user_model.objects.create_user("alice")  # type: ignore[attr-defined]
+    client.force_login(user)
+    page = client.get("/settings/").content.decode()
+    assert f"Palimpsest {version}" in page.partition('id="about-title"')[2]
+
+
+@pytest.mark.django_db
+def test_the_schema_shows_the_version(version: str) -> None:
+    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    assert schema["info"]["version"] == version
+    kept = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text("utf-8"))
+    assert kept["info"]["version"] == version
+
+
+def test_the_command_prints_the_version_and_creates_no_data_folder(
+    version: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "version"],
+        env={"PALIMPSEST_DATA": str(tmp_path / "data")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"Palimpsest {version}\n"
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,129 @@
+"""Folders, files, ports and signals that stop a start: one error message each, no traceback."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from project import env, instance, launcher, trouble
+from project.env import Misconfigured
+from tests.faults.programs import MANAGE, ROOT, python
+
+NOBODY = 65_534
+
+
+def told(*command: str, folder: Path, **more: str) -> tuple[int, list[str]]:
+    """The exit code of a program, and its error lines."""
+    done = subprocess.run(  # our own commands, no shell
+        command,
+        env={"PATH": os.environ["PATH"], "PALIMPSEST_DATA": str(folder), **more},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "below"):
+        code, lines = told(*python(MANAGE, "serve"), folder=folder)
+        assert (code, len(lines)) == (1, 1)
+        assert str(folder) in lines[0]
+
+
+@pytest.mark.parametrize(
+    "program", [[MANAGE, "serve"], [MANAGE, "check"], ["-c", "import project.celery"]]
+)
+def test_every_program_says_it_in_one_sentence(program: list[str], tmp_path: Path) -> None:
+    code, lines = told(*python(*program), folder=tmp_path, SECRET_KEY_FILE="/nowhere/key")
+    assert code == 1
+    assert lines == ["SECRET_KEY_FILE names a file that cannot be read: No such file or directory."]
+
+
+def test_a_folder_of_another_owner_is_used_if_its_group_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o2770)
+    monkeypatch.setenv("PALIMPSEST_DATA", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    assert env.data_folder(Path("/nowhere")) == tmp_path
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o2770
+    monkeypatch.setattr(os, "access", lambda *_given: False)
+    with pytest.raises(Misconfigured, match=f"cannot be used by user {NOBODY}") as refused:
+        env.data_folder(Path("/nowhere"))
+    assert f"belongs to user {tmp_path.stat().st_uid}" in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.parametrize("groups", [[2_000], []])
+def test_a_volume_with_a_group_works_for_its_members_alone(
+    groups: list[int], tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    os.chown(folder, 0, 2_000)
+    folder.chmod(0o2770)
+    for above in (tmp_path, *tmp_path.parents[:3]):
+        above.chmod(above.stat().st_mode | 0o111)
+    # The codec is loaded first, because this user may not read all files of the interpreter.
+    program = (
+        "import os; from pathlib import Path; from project import env;"
+        " 'x'.encode('ascii'); open(os.devnull, encoding='ascii').close();"
+        f" os.setgroups({groups}); os.setgid({NOBODY}); os.setuid({NOBODY});"
+        " env.kept_key(env.data_folder(Path('/nowhere')) / 'secret_key', make='token')"
+    )
+    code, lines = told(*python("-c", program), folder=folder)
+    if groups:
+        assert (code, lines) == (0, [])
+    else:
+        assert "group 2000, mode 0770" in lines[-1]
+
+
+def test_a_full_disk_and_a_read_only_folder_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert "disk is full" in trouble.sentence_for(full)
+    read_only = OSError(errno.EROFS, "Read-only file system", "/srv/data/key")
+    assert trouble.sentence_for(read_only).startswith(
+        "/srv/data/key cannot be written: it is read-only"
+    )
+    assert trouble.sentence_for(OSError(errno.ECONNREFUSED, "refused")) == ""
+    assert trouble.sentence_for(ValueError("x")) == ""
+
+
+@pytest.mark.parametrize("said", ["abc", "-1", "70000", "8420.0", "", "٣"])
+def test_a_port_is_a_number(said: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="PALIMPSEST_PORT"):
+        launcher.port_number(said)
+
+
+def test_the_web_process_refuses_an_open_address_without_tls() -> None:
+    with pytest.raises(CommandError, match="passwords in the clear"):
+        call_command("web", host="0.0.0.0")  # noqa: S104  # nothing listens
+
+
+def test_a_closed_terminal_ends_the_launcher_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: dict[int, object] = {}
+    monkeypatch.setattr(instance, "DATA_DIR", tmp_path)
+    monkeypatch.setattr(launcher, "serve", lambda *_given, **_named: None)
+    monkeypatch.setattr(launcher, "refuse_used_port", lambda *_given: None)
+    monkeypatch.setattr(signal, "signal", lambda name, call: handled.update({name: call}))
+    launcher.launch(host="127.0.0.1", port=8420)
+    assert handled.keys() == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    handled.clear()
+    monkeypatch.setattr(
+        signal, "getsignal", lambda name: signal.SIG_IGN if name == signal.SIGHUP else None
+    )
+    launcher.launch(host="127.0.0.1", port=8420)
+    assert handled.keys() == {signal.SIGINT, signal.SIGTERM}
