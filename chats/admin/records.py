@@ -72,7 +72,7 @@ class TurnAdmin(ReadOnlyAdmin):
         "effective_policy",
         "usage",
         "error_code",
-        "error_sentence",
+        "sentence",
         "after_it",
     )
 
@@ -89,6 +89,11 @@ class TurnAdmin(ReadOnlyAdmin):
     def chat(self, turn: Turn) -> str:
         """Return the chat's ID. Its title is content."""
         return str(turn.branch.chat_id)
+
+    @admin.display(description=gettext_lazy("Error sentence"))
+    def sentence(self, turn: Turn) -> str:
+        """Return the sentence of the failure."""
+        return turn.localized_error
 
     @admin.display(description=gettext_lazy("Compaction after this turn"))
     def after_it(self, turn: Turn) -> str:

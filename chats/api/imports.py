@@ -21,7 +21,7 @@ from chats.actions import ages
 from chats.api.endpoint import Endpoint, person
 from chats.api.errors import RequestTooLarge
 from chats.api.inputs import EmptyBody, PageQuery
-from chats.api.outputs import StoredSentence, items, listed, one
+from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.exchange import accepting, bounds
@@ -54,7 +54,7 @@ class ImportOut(serializers.Serializer[FileImport]):
         help_text="Messages of the file that are now stored here, whether new or not.",
     )
     code = serializers.CharField(help_text="Code of the refusal; empty if the file was accepted.")
-    reason = StoredSentence(help_text="Message of the refusal.")
+    reason = serializers.CharField(source="localized_reason", help_text="Message of the refusal.")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
 
@@ -133,7 +133,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     code = serializers.CharField(
         help_text="Reason the chat could not be imported. Empty: it was imported."
     )
-    reason = StoredSentence()
+    reason = serializers.CharField(source="localized_reason")
 
     def get_title(self, row: ImportOutcome) -> str:
         """Return the current title of the chat, or the title in the file."""

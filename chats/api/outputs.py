@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -180,14 +179,6 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     schema = serializers.DictField(help_text="JSON Schema of the values.")
 
 
-class StoredSentence(serializers.CharField):
-    """A sentence that is stored in English, in the reader's language if it contains no values."""
-
-    def to_representation(self, value: Any) -> str:
-        """Return the sentence."""
-        return gettext(super().to_representation(value))
-
-
 class FailureOut(serializers.Serializer[Mapping[str, str]]):
     """The reason why a turn failed."""
 
@@ -234,7 +225,7 @@ class TurnOut(serializers.Serializer[Turn]):
         """Return the failure, or None."""
         if not turn.error_code:
             return None
-        return {"code": turn.error_code, "message": gettext(turn.error_sentence)}
+        return {"code": turn.error_code, "message": turn.localized_error}
 
 
 class WhyNotOut(serializers.Serializer[CompactionOutcome]):

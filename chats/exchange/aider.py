@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_noop
 
 from chats.exchange import bounds
 from chats.exchange.building import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
+from chats.ground.sentences import Sentence
 from contextpolicy.engine.messages import TextPart
 
 START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)\s*")
@@ -101,7 +101,7 @@ def lines_in(file: IO[bytes]) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            problem = format_lazy(
-                gettext_lazy("The text in {place} is no UTF-8."), place=bounds.line_at(number)
+            problem = Sentence(
+                gettext_noop("The text in {place} is no UTF-8."), place=bounds.line_at(number)
             )
             raise ImportRefused("import_malformed", problem) from error

@@ -11,10 +11,10 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.utils.functional import Promise
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
+from chats.ground.sentences import Sentence
 from contextpolicy.engine import names
 
 MIB = 1024 * 1024
@@ -76,14 +76,14 @@ def too_large(limit: int) -> ImportRefused:
     problem = gettext_lazy(
         "The file has more than {limit} MiB. Split it, or import fewer chats at once."
     )
-    return ImportRefused("import_too_large", format_lazy(problem, limit=limit // MIB))
+    return ImportRefused("import_too_large", Sentence(problem, limit=limit // MIB))
 
 
 def chat_too_large() -> ImportRefused:
     """Return the error for a chat over the size limit."""
     limit = settings.IMPORT_CHAT_BYTES // MIB
     problem = gettext_lazy("This chat has more than {limit} MiB in the file.")
-    return ImportRefused("import_too_large", format_lazy(problem, limit=limit))
+    return ImportRefused("import_too_large", Sentence(problem, limit=limit))
 
 
 def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
@@ -99,9 +99,7 @@ def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
         if len(line) > LINE_BYTES:
             raise line_too_large(number)
         if number > LINES:
-            problem = format_lazy(
-                gettext_lazy("The file has more than {limit:,} lines."), limit=LINES
-            )
+            problem = Sentence(gettext_noop("The file has more than {limit:,} lines."), limit=LINES)
             raise ImportRefused("import_too_many", problem)
         if line.strip():
             yield number, loaded(line, place=line_at(number, name=name))
@@ -110,20 +108,20 @@ def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
 def line_at(number: int, *, name: str = "") -> Promise:
     """Return the words for a line, of a named entry of an archive."""
     if name:
-        return format_lazy(LINE_OF, name=name, number=number)
-    return format_lazy(LINE, number=number)
+        return Sentence(LINE_OF, name=name, number=number)
+    return Sentence(LINE, number=number)
 
 
 def message_at(number: int, *, name: str | Promise) -> Promise:
     """Return the words for a message of a list in a file or a named entry."""
-    return format_lazy(MESSAGE_OF, name=name, number=number)
+    return Sentence(MESSAGE_OF, name=name, number=number)
 
 
 def line_too_large(number: int) -> ImportRefused:
     """Return the error for a line over the size limit."""
     problem = gettext_lazy("Line {number} has more than {limit} MiB.")
     return ImportRefused(
-        "import_too_large", format_lazy(problem, number=number, limit=LINE_BYTES // MIB)
+        "import_too_large", Sentence(problem, number=number, limit=LINE_BYTES // MIB)
     )
 
 
@@ -137,7 +135,7 @@ def loaded(data: bytes | bytearray, *, place: str | Promise) -> Any:
         text = data.decode("utf-8-sig")
         return json.loads(text, parse_constant=refuse_constant, parse_int=whole)
     except UnicodeDecodeError as error:
-        problem = format_lazy(gettext_lazy("The text in {place} is no UTF-8."), place=place)
+        problem = Sentence(gettext_noop("The text in {place} is no UTF-8."), place=place)
         raise ImportRefused("import_malformed", problem) from error
     except json.JSONDecodeError as error:
         raise malformed(place, error.msg) from error
@@ -153,24 +151,24 @@ def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
         marks = _STRINGS.sub(b"", data)
         if sum(marks.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
             problem = gettext_lazy("The JSON in {place} has more than {limit:,} values.")
-            raise ImportRefused("import_too_many", format_lazy(problem, place=place, limit=VALUES))
+            raise ImportRefused("import_too_many", Sentence(problem, place=place, limit=VALUES))
 
 
 def too_deep(place: str | Promise) -> ImportRefused:
     """Return the error for JSON with too many levels."""
     problem = gettext_lazy("The JSON in {place} has more than {limit} levels.")
-    return ImportRefused("import_too_deep", format_lazy(problem, place=place, limit=DEPTH))
+    return ImportRefused("import_too_deep", Sentence(problem, place=place, limit=DEPTH))
 
 
 def malformed(place: str | Promise, problem: str | Promise) -> ImportRefused:
     """Return the error for invalid JSON."""
     sentence = gettext_lazy("Invalid JSON in {place}: {problem}.")
-    return ImportRefused("import_malformed", format_lazy(sentence, place=place, problem=problem))
+    return ImportRefused("import_malformed", Sentence(sentence, place=place, problem=problem))
 
 
 def refuse_constant(name: str) -> float:
     """Raise ValueError: NaN and Infinity are not valid JSON."""
-    raise ValueError(format_lazy(gettext_lazy("{name} is no JSON"), name=name))
+    raise ValueError(Sentence(gettext_noop("{name} is no JSON"), name=name))
 
 
 def whole(digits: str) -> int:
@@ -213,7 +211,7 @@ def too_many_entries() -> ImportRefused:
     """Return the error for an archive with too many entries."""
     limit = settings.IMPORT_ENTRIES
     problem = gettext_lazy("The archive has more than {limit:,} entries.")
-    return ImportRefused("import_too_many", format_lazy(problem, limit=limit))
+    return ImportRefused("import_too_many", Sentence(problem, limit=limit))
 
 
 def check_count(file: IO[bytes]) -> None:
@@ -300,10 +298,10 @@ def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
 
 def damaged_entry(name: str) -> ImportRefused:
     """Return the error for an archive with a damaged entry."""
-    return bad_archive(format_lazy(gettext_lazy("The entry {name} is damaged."), name=name))
+    return bad_archive(Sentence(gettext_noop("The entry {name} is damaged."), name=name))
 
 
 def bad_archive(problem: str | Promise) -> ImportRefused:
     """Return the error for an unreadable archive."""
     sentence = gettext_lazy("The archive cannot be read. {problem}")
-    return ImportRefused("import_bad_archive", format_lazy(sentence, problem=problem))
+    return ImportRefused("import_bad_archive", Sentence(sentence, problem=problem))

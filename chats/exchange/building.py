@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from sys import intern
 from typing import Any, Literal, cast
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
 from chats.exchange.drafts import ChatDraft, DraftSummary, Node
@@ -34,7 +35,7 @@ class Unreadable:
     """A chat of a file in an unknown format."""
 
     title: str
-    reason: str
+    reason: str | Promise
 
 
 @dataclass(slots=True)

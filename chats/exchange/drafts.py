@@ -90,4 +90,4 @@ class NotTaken:
 
     title: str
     code: str
-    reason: str
+    reason: str | Promise

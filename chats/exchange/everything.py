@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, pictures, reading
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
+from chats.ground.sentences import Sentence
 
 ACCOUNT = bounds.WHOLE
 CHATS = "chats/"
@@ -44,7 +44,7 @@ def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
     account = jsonstream.lazy(data, place=ACCOUNT)
     chats = account.get("chats") if isinstance(account, Mapping) else None
     if not jsonstream.is_list(chats):
-        problem = format_lazy(gettext_lazy("There is no list of chats in {name}."), name=ACCOUNT)
+        problem = Sentence(gettext_noop("There is no list of chats in {name}."), name=ACCOUNT)
         raise ImportRefused("import_malformed", problem)
     found = [
         listed(chat, place=place) for place, chat in enumerate(jsonstream.items(chats), start=1)
@@ -71,8 +71,8 @@ def listed(value: object, *, place: int) -> ListedChat:
         chat_id = ""
     file = text_in(said, "file")
     if not chat_id or not file.startswith(CHATS):
-        problem = format_lazy(
-            gettext_lazy("Chat {number} of {name} has no id, or names no file of the archive."),
+        problem = Sentence(
+            gettext_noop("Chat {number} of {name} has no id, or names no file of the archive."),
             number=place,
             name=ACCOUNT,
         )
@@ -104,7 +104,7 @@ def drafts_behind(
         try:
             yield draft_of(archive, chat, images=images)
         except ImportRefused as refusal:
-            yield NotTaken(chat.title, refusal.code, refusal.sentence)
+            yield NotTaken(chat.title, refusal.code, refusal.full)
 
 
 def draft_of(

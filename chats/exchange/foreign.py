@@ -4,16 +4,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from django.conf import settings
-from django.utils import translation
 from django.utils.functional import Promise
-from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import assistants, bounds, sessions, trees
 from chats.exchange.building import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import is_list, items, shown
+from chats.ground.sentences import Sentence
 
 Found = ChatDraft | Unreadable
 KNOWN = gettext_lazy(
@@ -39,7 +37,7 @@ LOOKED_AT = 20
 def unknown(what: Promise) -> ImportRefused:
     """Return the error for a file in an unknown format; `what` describes its content."""
     problem = gettext_lazy("The form of the file is unknown: {what}. {known}")
-    return ImportRefused("import_unknown_form", format_lazy(problem, what=what, known=KNOWN))
+    return ImportRefused("import_unknown_form", Sentence(problem, what=what, known=KNOWN))
 
 
 def product_of(chat: object) -> str:
@@ -146,7 +144,7 @@ def session_form(first: Mapping[str, Any]) -> str:
             return "llama_app"
         if isinstance(harness, str) and harness not in ("", "pi"):
             what = gettext_lazy("it is a session of {program}")
-            raise unknown(format_lazy(what, program=harness[:60]))
+            raise unknown(Sentence(what, program=harness[:60]))
         return "pi"
     if "role" in first and "content" in first and "parts" not in first:
         return "plain"
@@ -171,11 +169,10 @@ def other_form(chat: object, *, place: int, form: str) -> Unreadable:
     product = product_of(chat)
     if product:
         sentence = gettext_noop("It is of {product}, and the file was taken for one of {form}.")
-        reason = sentence.format(product=product, form=form)
+        reason = Sentence(sentence, product=product, form=form)
     else:
         sentence = gettext_noop(
             "Its form is unknown ({names}), and the file was taken for one of {form}."
         )
-        with translation.override(settings.LANGUAGE_CODE):
-            reason = sentence.format(names=shown(chat), form=form)
+        reason = Sentence(sentence, names=shown(chat), form=form)
     return Unreadable(f"Chat {place}", reason)

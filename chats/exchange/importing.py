@@ -11,13 +11,13 @@ from typing import IO, Any, cast
 
 from django.conf import settings
 from django.utils.functional import Promise
-from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
 from chats.exchange.building import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.storing import without_unstorable
+from chats.ground.sentences import Sentence
 
 UI = "ui"
 BUNDLE = "bundle"
@@ -100,7 +100,7 @@ def is_archive(file: IO[bytes]) -> bool:
 def too_many() -> NotTaken:
     """Return the error for the chats of a file beyond the limit."""
     problem = gettext_noop("The file has more than {limit:,} chats. The first of them are here.")
-    return NotTaken("", "import_too_many", problem.format(limit=MOST_CHATS))
+    return NotTaken("", "import_too_many", Sentence(problem, limit=MOST_CHATS))
 
 
 def no_tick() -> None:
@@ -162,7 +162,7 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
         except ImportRefused as refusal:
             if named:
                 raise
-            strange.append(NotTaken(name, refusal.code, refusal.sentence))
+            strange.append(NotTaken(name, refusal.code, refusal.full))
     if not parts and any(e.filename.endswith("MyActivity.html") for e in entries):
         problem = gettext_lazy(
             "Google wrote the activities as HTML. Choose JSON for My Activity in Takeout."
@@ -173,7 +173,7 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
             "No file in the archive has a known form: it holds neither `history.jsonl` nor "
             "`account.json` nor `conversations.json`. {known}"
         )
-        raise ImportRefused("import_unknown_form", format_lazy(sentence, known=foreign.KNOWN))
+        raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
     return joined(parts, strange=strange)
 
 
@@ -256,7 +256,7 @@ def in_document(again: Open, *, size: int, name: str, work: Work) -> ArchivePart
     if form:
         return of_messages(form, again, start, size=size, place=place, work=work)
     if not product:
-        what = format_lazy(gettext_lazy("a list of {names}"), names=jsonstream.shown(value))
+        what = Sentence(gettext_noop("a list of {names}"), names=jsonstream.shown(value))
         raise foreign.unknown(what)
     work.outline[key] = [start, total, product]
     return of_chats(product, again, start, total=total, place=place, work=work)
@@ -300,16 +300,16 @@ def of_product(product: str, data: bytearray | None, *, number: int, place: str 
     title = f"Chat {number}"
     if data is None:
         refusal = bounds.chat_too_large()
-        return NotTaken(title, refusal.code, refusal.sentence)
+        return NotTaken(title, refusal.code, refusal.full)
     try:
-        chat = jsonstream.lazy(data, place=format_lazy(bounds.CHAT_OF, name=place, number=number))
+        chat = jsonstream.lazy(data, place=Sentence(bounds.CHAT_OF, name=place, number=number))
         if foreign.product_of(chat) != product:
             found: foreign.Found = foreign.other_form(chat, place=number, form=product)
         else:
             found = foreign.READERS[product](chat)
         (draft,) = taken([found])
     except ImportRefused as refusal:
-        return NotTaken(title, refusal.code, refusal.sentence)
+        return NotTaken(title, refusal.code, refusal.full)
     return draft
 
 
@@ -379,7 +379,7 @@ def in_object(again: Open, *, size: int, place: str | Promise) -> ArchivePart:
     listed = foreign.body_messages(document)
     if listed is None:
         names = jsonstream.shown(document)
-        raise foreign.unknown(format_lazy(gettext_lazy("an object with {names}"), names=names))
+        raise foreign.unknown(Sentence(gettext_noop("an object with {names}"), names=names))
     values = cast(Sequence[Any], listed)
     form = foreign.list_form(values[0])
     if form == UI:
@@ -408,7 +408,7 @@ def loaded_messages(again: Open, start: int, *, place: str | Promise, work: Work
     for number, (data, _) in enumerate(elements(again, start, place=place, work=work), start=1):
         if number > bounds.LINES:
             problem = gettext_lazy("The list has more than {limit:,} messages.")
-            raise ImportRefused("import_too_many", format_lazy(problem, limit=bounds.LINES))
+            raise ImportRefused("import_too_many", Sentence(problem, limit=bounds.LINES))
         yield bounds.loaded(data or b"null", place=bounds.message_at(number, name=place))
 
 

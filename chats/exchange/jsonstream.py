@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from django.utils.functional import Promise
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds
 from chats.exchange.drafts import ImportRefused
+from chats.ground.sentences import Sentence
 
 CHUNK = 256 * 1024
 # Minimum size of a document that is read entry by entry, and of a container in it.
@@ -171,7 +171,7 @@ class Reader:
             if len(self.buffer) - self.at > most:
                 problem = gettext_lazy("A text in {place} has more than {limit} bytes.")
                 raise ImportRefused(
-                    "import_too_large", format_lazy(problem, place=self.place, limit=most)
+                    "import_too_large", Sentence(problem, place=self.place, limit=most)
                 )
             if not self.fill(max(CHUNK, len(self.buffer))):
                 if found is None:
@@ -244,7 +244,7 @@ def _at(data: bytes | bytearray, place_of: int, place: str | Promise) -> Any:
 
 def too_many_entries(place: str | Promise) -> ImportRefused:
     """Return the error for a list or an object with too many entries."""
-    problem = format_lazy(gettext_lazy("There are too many entries in {place}."), place=place)
+    problem = Sentence(gettext_noop("There are too many entries in {place}."), place=place)
     return ImportRefused("import_too_many", problem)
 
 

@@ -9,13 +9,13 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.utils.functional import Promise
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
 from chats.exchange.thoughts import with_reasoning
+from chats.ground.sentences import Sentence
 from contextpolicy.engine import names
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
@@ -44,15 +44,15 @@ class LineReader:
         try:
             message, losses = ui_message(value)
         except MalformedUIMessage as error:
-            problem = format_lazy(
-                gettext_lazy("In {place}: {problem}"), place=place, problem=str(error)
+            problem = Sentence(
+                gettext_noop("In {place}: {problem}"), place=place, problem=str(error)
             )
             raise ImportRefused("import_malformed", problem) from error
         if len(message.id) > LONGEST_ID or not names.is_sound(message.id):
             sentence = gettext_lazy(
                 "The id of the message in {place} is too long, or has control characters."
             )
-            raise ImportRefused("import_malformed", format_lazy(sentence, place=place))
+            raise ImportRefused("import_malformed", Sentence(sentence, place=place))
         self.losses += losses
         if all(isinstance(part, TextPart) and not part.text for part in message.parts):
             # An export writes an empty text for a message without parts.
@@ -63,8 +63,8 @@ class LineReader:
         """Read a message into the list. Raises `ImportRefused`."""
         message = self.read(value, place=place)
         if message.id in self.ids:
-            problem = format_lazy(
-                gettext_lazy("The id {id} stands twice, again in {place}."),
+            problem = Sentence(
+                gettext_noop("The id {id} stands twice, again in {place}."),
                 id=repr(message.id),
                 place=place,
             )
@@ -98,7 +98,7 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
             reader.losses.append("system_moved")
             lost += 1
             continue
-        reader.add(value, place=format_lazy(bounds.MESSAGE, number=place))
+        reader.add(value, place=Sentence(bounds.MESSAGE, number=place))
     draft = listed_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
     nodes = tuple(
         replace(node, parts=with_reasoning(node.parts)) if node.role != "user" else node
@@ -135,8 +135,8 @@ def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
     for message in messages:
         parent = message.metadata.get("parentId", before)
         if parent is not None and not (isinstance(parent, str) and parent in known):
-            problem = format_lazy(
-                gettext_lazy("Message {id} names a parent that does not stand before it."),
+            problem = Sentence(
+                gettext_noop("Message {id} names a parent that does not stand before it."),
                 id=repr(message.id),
             )
             raise ImportRefused("import_malformed", problem)
@@ -191,7 +191,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
         if not known and not ARCHIVED.fullmatch(name):
             problem = gettext_lazy("A bundle has no entry {name}.")
-            raise bounds.bad_archive(format_lazy(problem, name=repr(name[:80])))
+            raise bounds.bad_archive(Sentence(problem, name=repr(name[:80])))
     meta = meta_of(archive)
     now_read, then_read = LineReader(), LineReader()
     with archive.open(HISTORY) as file:
@@ -201,8 +201,8 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
         listed = jsonstream.lazy(data, place=name)
         if not jsonstream.is_list(listed):
-            problem = format_lazy(gettext_lazy("There is no list in {name}."), name=name)
-            raise ImportRefused("import_malformed", problem)
+            missing = Sentence(gettext_noop("There is no list in {name}."), name=name)
+            raise ImportRefused("import_malformed", missing)
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=bounds.message_at(place, name=name))
     draft = merged(now_read, then_read, meta=meta)

@@ -16,8 +16,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Max
 from django.utils.crypto import salted_hmac
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_noop
 
 from chats.actions import branching, lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
@@ -29,6 +28,7 @@ from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
+from chats.ground.sentences import Sentence
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
 from chats.record import images as image_store
 from chats.record import messages
@@ -493,15 +493,15 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
     for value, limit in ((parts, LONGEST_MESSAGE), (kept, LONGEST_METADATA)):
         text = json.dumps(value, ensure_ascii=False)
         if len(text) > limit:
-            problem = format_lazy(
-                gettext_lazy("Message {id} is over the limit of {limit:,} characters."),
+            problem = Sentence(
+                gettext_noop("Message {id} is over the limit of {limit:,} characters."),
                 id=repr(own_id),
                 limit=limit,
             )
             raise ImportRefused("import_too_large", problem)
         if messages.UNSTORABLE.search(text) or "\\u0000" in text:
-            problem = format_lazy(
-                gettext_lazy("Message {id} has a character that cannot be stored."), id=repr(own_id)
+            problem = Sentence(
+                gettext_noop("Message {id} has a character that cannot be stored."), id=repr(own_id)
             )
             raise ImportRefused("import_malformed", problem)
 

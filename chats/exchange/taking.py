@@ -20,6 +20,7 @@ from typing import IO, Any, cast
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F, QuerySet
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import importing, storing
@@ -30,6 +31,7 @@ from chats.ground import databases, leases, queue
 from chats.ground.computing import give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
+from chats.ground.sentences import Sentence
 from chats.memory import archive as index
 from chats.models import FileImport, ImportOutcome
 from chats.record import imports
@@ -43,7 +45,6 @@ SECONDS = 20.0
 REST = 0.001
 # Bytes of the file held in memory; the rest is on disk during reading.
 IN_MEMORY = 4 * 1024 * 1024
-LONGEST_REASON = 1_000
 # Messages from which storing a chat may outlast a lease: 180,000 take 21 s on 2 cores.
 MANY_MESSAGES = 2_000
 # Longest time in seconds for which the lease of one chat is renewed while it is stored.
@@ -160,7 +161,7 @@ def go_on(
         except LeaseLost:
             raise
         except Refusal as refusal:
-            finish(worker, code=refusal.code, reason=refusal.sentence)
+            finish(worker, code=refusal.code, reason=refusal.full)
         except Exception as error:
             if databases.may_pass(error):
                 # Database error, not this file's fault: let a later task retry.
@@ -187,7 +188,7 @@ def claim(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
     with transaction.atomic():
         row = mine(lease).select_for_update().first()
         if row is not None and row.tries > settings.MAX_ATTEMPTS:
-            reason = LOST.format(times=settings.MAX_ATTEMPTS)
+            reason = Sentence(LOST, times=settings.MAX_ATTEMPTS)
             failed = FileImport.State.FAILED
             imports.end(
                 row, state=failed, actor="system", now=now, code="worker_lost", reason=reason
@@ -272,7 +273,7 @@ def take(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: s
     except Refusal as refusal:
         if worker.row.form in importing.OF_ONE_CHAT:
             raise
-        missed = NotTaken(draft.title, refusal.code, refusal.sentence)
+        missed = NotTaken(draft.title, refusal.code, refusal.full)
         keep_out(worker, missed, place=place, mark=mark, in_file=draft.counted)
     except Exception as error:  # noqa: BLE001  # one chat holds up no other
         databases.raise_if_passing(error)
@@ -323,7 +324,7 @@ def keep_out(
             place=place,
             title=storable(missed.title)[:200],
             code=missed.code,
-            reason=storable(missed.reason)[:LONGEST_REASON],
+            **imports.reason_fields(missed.reason),
             in_file=in_file,
         )
         book(
@@ -337,14 +338,13 @@ def keep_out(
         )
 
 
-def finish(worker: ImportWork, *, code: str = "", reason: str = "") -> None:
+def finish(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
     """End the import; with a code it failed. Raises `LeaseLost`."""
     with transaction.atomic():
         book(worker.lease)
         row = FileImport.objects.get(pk=worker.row.pk)
         state = FileImport.State.FAILED if code else FileImport.State.DONE
         now = worker.clock()
-        reason = storable(reason)[:LONGEST_REASON]
         imports.end(row, state=state, actor="system", now=now, code=code, reason=reason)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.conf import settings
-from django.utils import translation
 from django.utils.translation import gettext_noop
+
+from chats.ground.sentences import Sentence, english
 
 
 class Refusal(Exception):
@@ -30,15 +30,15 @@ class Refusal(Exception):
         self.details = details
         if retry_after is not None:
             self.retry_after = retry_after
-        self.template = self.sentence
-        with translation.override(settings.LANGUAGE_CODE):
-            self.sentence = self.template.format(**details)
+        # With its values, for rows that are shown in the reader's language.
+        self.full = Sentence(self.sentence, **details)
+        self.sentence = english(self.full)
         super().__init__(self.sentence)
 
     @property
     def localized(self) -> str:
         """The sentence in the active language."""
-        return translation.gettext(self.template).format(**self.details)
+        return str(self.full)
 
     def body(self, *, request_id: str) -> dict[str, Any]:
         """Return the refusal in the JSON format of all errors, in the active language."""

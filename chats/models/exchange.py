@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy
 
+from chats.ground.sentences import localize
 from contextpolicy.models.base import Stored
 
 
@@ -74,6 +75,8 @@ class FileImport(Stored):
     # Error code and reason if the import failed or was stopped.
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")
+    # Template and values of the reason; see `chats.ground.sentences`.
+    reason_values = models.JSONField(default=dict, blank=True, null=True)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
@@ -94,6 +97,11 @@ class FileImport(Stored):
 
     def __str__(self) -> str:
         return f"import {self.pk}"
+
+    @property
+    def localized_reason(self) -> str:
+        """The reason in the active language."""
+        return localize(self.reason, self.reason_values)
 
 
 class FilePiece(Stored):
@@ -135,6 +143,8 @@ class ImportOutcome(Stored):
     losses = models.JSONField(default=list, blank=True)
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")
+    # Template and values of the reason; see `chats.ground.sentences`.
+    reason_values = models.JSONField(default=dict, blank=True, null=True)
 
     class Meta:
         constraints: ClassVar = [
@@ -143,3 +153,8 @@ class ImportOutcome(Stored):
 
     def __str__(self) -> str:
         return f"chat {self.place} of import {self.file_id}"
+
+    @property
+    def localized_reason(self) -> str:
+        """The reason in the active language."""
+        return localize(self.reason, self.reason_values)

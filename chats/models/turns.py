@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy
 
+from chats.ground.sentences import localize
 from contextpolicy.models.base import Stored
 
 
@@ -138,6 +139,7 @@ class Turn(Stored):
     error_sentence = models.CharField(
         max_length=500, blank=True, default="", verbose_name=gettext_lazy("error sentence")
     )
+    # Template and values of the sentence; see `chats.ground.sentences`. Empty: it has no values.
     error_details = models.JSONField(default=dict, blank=True)
     # Result of the compaction check after this turn; see `compaction.report`.
     compaction_outcome = models.CharField(max_length=40, blank=True, default="")
@@ -180,6 +182,11 @@ class Turn(Stored):
 
     def __str__(self) -> str:
         return f"turn {self.pk} ({self.status})"
+
+    @property
+    def localized_error(self) -> str:
+        """The sentence of the failure in the active language."""
+        return localize(self.error_sentence, self.error_details)
 
     @property
     def is_over(self) -> bool:

@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.db import transaction
-from django.utils.text import format_lazy, slugify
+from django.utils.functional import Promise
+from django.utils.text import slugify
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
+from chats.ground.sentences import Sentence
 from chats.models import ProviderAccount
 from chats.providers import kinds
 from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
@@ -81,11 +83,11 @@ class ServerRefused(Refusal):
     def __init__(self, error: ProviderError) -> None:
         self.code = error.code
         is_usual = error.sentence == ProviderError(error.code).sentence
-        reason = SETUP_SENTENCES.get(error.code) if is_usual else None
+        reason: Promise | None = SETUP_SENTENCES.get(error.code) if is_usual else None
         if reason is not None and error.status:
             answered = ANSWERED_SENTENCES.get(error.code, reason)
-            reason = format_lazy(answered, status=error.status)
-        super().__init__(reason=reason or gettext_lazy(error.sentence))
+            reason = Sentence(answered, status=error.status)
+        super().__init__(reason=reason or error.full)
 
 
 class NoModelsOffered(Refusal):

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from django.utils.translation import gettext_noop
 
+from chats.ground.sentences import Sentence, english
 from contextpolicy.engine.messages import ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
@@ -258,4 +259,10 @@ class ProviderError(Exception):
         self.limit = limit
         self.actual = actual
         self.retryable = code in _RETRYABLE if retryable is None else retryable
-        self.sentence = sentence or _SENTENCES[code]
+        # With its values, for rows that are shown in the reader's language.
+        self.full = Sentence(sentence or _SENTENCES[code])
+
+    @property
+    def sentence(self) -> str:
+        """The sentence in English."""
+        return english(self.full)

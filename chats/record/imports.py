@@ -4,12 +4,15 @@ The import itself is in `chats.exchange`. The sweep and erasures call this modul
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
 from chats.ground import leases, queue
+from chats.ground.sentences import for_row
 from chats.models import Chat, FileImport, FilePiece, ImportedChat
 from chats.record import idempotency
 from contextpolicy import ledger
@@ -17,6 +20,7 @@ from contextpolicy import ledger
 OPEN = (FileImport.State.QUEUED, FileImport.State.RUNNING)
 # The most old reports that one sweep deletes.
 DELETED_AT_ONCE = 20
+LONGEST_REASON = 1_000
 ERASED = gettext_noop(
     "Imported data was erased during the import, so the rest of the file was skipped. The chats "
     "below were imported. Send the file again for the others."
@@ -24,16 +28,32 @@ ERASED = gettext_noop(
 
 
 def end(
-    row: FileImport, *, state: str, actor: str, now: datetime, code: str = "", reason: str = ""
+    row: FileImport,
+    *,
+    state: str,
+    actor: str,
+    now: datetime,
+    code: str = "",
+    reason: str | Promise = "",
 ) -> None:
     """End a locked import.
 
     Deletes its file and keeps its report. `code` and `reason`: why it ended early.
     """
     FilePiece.objects.filter(file=row).delete()
-    row.state, row.code, row.reason, row.finished_at = state, code, reason, now
+    row.state, row.code, row.finished_at = state, code, now
+    fields = reason_fields(reason)
+    row.reason, row.reason_values = fields["reason"], fields["reason_values"]
     row.lease_until, row.lease_token = None, None
-    changed = ["state", "code", "reason", "finished_at", "lease_until", "lease_token"]
+    changed = [
+        "state",
+        "code",
+        "reason",
+        "reason_values",
+        "finished_at",
+        "lease_until",
+        "lease_token",
+    ]
     row.save(update_fields=changed)
     data = {
         "import": str(row.pk),
@@ -46,6 +66,12 @@ def end(
         "messages": row.messages,
     }
     ledger.record("import.ended", actor=actor, now=now, data=data)
+
+
+def reason_fields(reason: str | Promise) -> dict[str, Any]:
+    """Return the columns for the reason why a file or a chat was not imported."""
+    text, values = for_row(reason, longest=LONGEST_REASON)
+    return {"reason": text, "reason_values": values}
 
 
 def let_go(chat: Chat, *, now: datetime) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
 
 from chats.compaction import plan
 from chats.compaction.perform import Written, answer, facts, room_for_thoughts
@@ -128,7 +128,7 @@ def run(
         ended = passed_on.Ended("ok", written.usage)
     except ProviderError as error:
         ended = passed_on.Ended("failed", {}, error.code)
-        raise TrialFailed(reason=gettext_lazy(error.sentence)) from error
+        raise TrialFailed(reason=error.full) from error
     finally:
         passed_on.end(row, ended, now=clock())
     return judged(ready, written, seconds=time.monotonic() - begun)

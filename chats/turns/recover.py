@@ -16,6 +16,7 @@ from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
 from chats.ground import databases, leases, queue
+from chats.ground.sentences import Sentence
 from chats.memory import archive, clearing
 from chats.models import Receipt, SkippedRow, Turn
 from chats.record import (
@@ -32,7 +33,7 @@ from chats.record import (
 from chats.record.expiry import expired
 from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
-from chats.turns.steps import attempt_data, enqueue_next
+from chats.turns.steps import attempt_data, enqueue_next, failure_fields
 from contextpolicy import ledger, verification
 
 ERASED_AT_ONCE = 20
@@ -104,7 +105,7 @@ def release(turn: Turn, *, now: datetime) -> int:
             "status": Turn.Status.FAILED,
             "finished_at": now,
             "error_code": LOST_CODE,
-            "error_sentence": LOST_SENTENCE.format(losses=losses),
+            **failure_fields(Sentence(LOST_SENTENCE, losses=losses)),
         }
     else:
         changes = {"status": Turn.Status.QUEUED, "queued_at": now}

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
+from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
 from chats.compaction import window
@@ -25,6 +26,7 @@ from chats.ground import turn_notices
 from chats.ground.leases import LeaseLost
 from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
+from chats.ground.sentences import Sentence
 from chats.memory.meaning import Look
 from chats.models import Message, Turn
 from chats.prompt import composition, model_choice, tail
@@ -186,7 +188,7 @@ class TurnAttempt:
             try:
                 goes_on = await self.step()
             except Refusal as refusal:
-                await self.fail(refusal.code, refusal.sentence)
+                await self.fail(refusal.code, refusal.full)
                 return
             if not goes_on:
                 return
@@ -205,7 +207,7 @@ class TurnAttempt:
             await self.stopped(call)
             return False
         if call.error:
-            await self.fail(call.error.code, call.error.sentence, call=call)
+            await self.fail(call.error.code, call.error.full, call=call)
             return False
         return await self.finish(call)
 
@@ -322,7 +324,7 @@ class TurnAttempt:
                 prompt = plain
                 continue
             if call.error is not None and not await self.wait_to_retry(call.error, number):
-                call.error.sentence = told(call.error, provider=prompt.account.name, calls=number)
+                call.error.full = told(call.error, provider=prompt.account.name, calls=number)
                 return call
             await self.close_receipt(call)
             if call.error is None and emptied:
@@ -444,7 +446,7 @@ class TurnAttempt:
             ceiling = min(settings.PROVIDER_BACKOFF_MAX, 2.0 ** (number - 1) * 2)
             seconds = random.uniform(min(1.0, ceiling), ceiling)  # noqa: S311  # spreading load, no secret
         elif seconds > 60:
-            error.sentence = WAIT_SENTENCE.format(seconds=seconds)
+            error.full = Sentence(WAIT_SENTENCE, seconds=seconds)
             return False
         until = self.worker.clock() + timedelta(seconds=seconds)
         await self.worker.db(leases.write, lease=self.lease, waiting_until=until)
@@ -518,7 +520,9 @@ class TurnAttempt:
         call.finish = Message.Finish.STOPPED
         await self.end_early(Turn.Status.STOPPED, self.ending(call))
 
-    async def fail(self, code: str, sentence: str, *, call: ModelCall | None = None) -> None:
+    async def fail(
+        self, code: str, sentence: str | Promise, *, call: ModelCall | None = None
+    ) -> None:
         """End the turn as failed. Text that was already shown is kept as an incomplete reply."""
         if call is not None:
             call.finish = Message.Finish.INCOMPLETE
@@ -555,12 +559,14 @@ class TurnAttempt:
         )
         self.say("end")
 
-    def ending(self, call: ModelCall | None, *, code: str = "", sentence: str = "") -> Ending:
+    def ending(
+        self, call: ModelCall | None, *, code: str = "", sentence: str | Promise = ""
+    ) -> Ending:
         """Return the ending of a call as a value."""
         if call is None:
             return Ending(error_code=code, error_sentence=sentence)
         if call.error and not code:
-            code, sentence = call.error.code, call.error.sentence
+            code, sentence = call.error.code, call.error.full
         return Ending(
             parts=call.parts() if call.is_useful else (),
             finish=call.finish,
@@ -625,12 +631,11 @@ class TurnAttempt:
         self.worker.put(turn.pk, frame)
 
 
-def told(error: ProviderError, *, provider: str, calls: int) -> str:
-    """Append the provider, status and number of attempts to an error's sentence, at most 500
-    characters.
-    """
-    facts = [provider] if provider else []
+def told(error: ProviderError, *, provider: str, calls: int) -> Sentence:
+    """Append the provider, status and number of attempts to an error's sentence."""
+    facts: list[str | Promise] = [provider] if provider else []
     if error.status is not None:
-        facts.append(f"status {error.status}")
-    facts.append("asked once" if calls == 1 else f"asked {calls} times")
-    return f"{error.sentence} ({', '.join(facts)}.)"[:500]
+        facts.append(Sentence(gettext_noop("status {status}"), status=error.status))
+    asked = gettext_noop("asked once") if calls == 1 else gettext_noop("asked {calls} times")
+    facts.append(Sentence(asked, calls=calls))
+    return Sentence(gettext_noop("{sentence} ({facts}.)"), sentence=error.full, facts=facts)

@@ -11,10 +11,12 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.utils.functional import Promise
 
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
+from chats.ground.sentences import for_row
 from chats.memory.meaning import Look
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import calibration
@@ -41,6 +43,9 @@ from speed.commits import unflushed
 
 WORKER = "worker"
 
+# Characters of `Turn.error_sentence`.
+LONGEST_SENTENCE = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -54,8 +59,7 @@ class Ending:
     receipt_id: uuid.UUID | None = None
     first_token_at: datetime | None = None
     error_code: str = ""
-    error_sentence: str = ""
-    error_details: Mapping[str, Any] = field(default_factory=dict)
+    error_sentence: str | Promise = ""
     # Compaction is due from this many tokens of the reply. None: the policy does not compact.
     fold_from: int | None = None
     # A cache warm-up is due from this many tokens of the reply. None: no warm-up.
@@ -401,8 +405,7 @@ def end(
         partial_text="",
         partial_reasoning="",
         error_code=ending.error_code,
-        error_sentence=ending.error_sentence,
-        error_details=dict(ending.error_details),
+        **failure_fields(ending.error_sentence),
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
         **({} if turn.client is None else {"client": {}}),
         **RELEASED,
@@ -470,6 +473,12 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
     if ending.error_code:
         data["code"] = ending.error_code
     return data
+
+
+def failure_fields(sentence: str | Promise) -> dict[str, Any]:
+    """Return the columns of a turn for the sentence of its failure."""
+    text, values = for_row(sentence, longest=LONGEST_SENTENCE)
+    return {"error_sentence": text, "error_details": values}
 
 
 def attempt_data(turn: Turn) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.test import TestCase
-from django.utils import timezone
+from django.utils import timezone, translation
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
@@ -372,7 +372,27 @@ def test_what_a_chat_is_refused_for_is_in_the_report(
     monkeypatch.setattr(taking, "MOST_CHATS", 1)
     found = bring(of_alice, chats_of("Ada", "Bob", "Cy"))
     assert (titles(), found.not_taken) == (["Ada"], [("", "import_too_many")])
-    assert found.outcomes[1]["reason"].startswith("The file has more than 1 chats.")
+    english = found.outcomes[1]["reason"]
+    assert english.startswith("The file has more than 1 chats.")
+    answer = of_alice.client.get(
+        f"/api/v1/imports/{found.row['id']}/chats", headers={"Accept-Language": "zh-hans"}
+    )
+    chinese = answer.json()["data"][1]["reason"]
+    assert "1" in chinese
+    assert chinese != english
+
+
+def test_a_file_that_cannot_be_read_is_explained_in_each_language(of_alice: Program) -> None:
+    found = bring(of_alice, b'{"id": "a", "role": "user"}\n{"id": nonsense}\n')
+    row = FileImport.objects.get()
+    assert row.state == "failed"
+    answer = of_alice.client.get(
+        f"/api/v1/imports/{row.pk}", headers={"Accept-Language": "zh-hans"}
+    )
+    chinese = answer.json()["reason"]
+    with translation.override("zh-hans"):
+        assert chinese == row.localized_reason
+    assert chinese != row.reason == found.row["reason"]
 
 
 def test_an_erasure_in_an_imported_chat_ends_what_may_bring_its_words_again(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.test import Client
+from django.utils import translation
 from pytest_django.fixtures import Settings
 
 from chats.models import Chat, ProviderAccount, Turn
@@ -34,6 +35,21 @@ def test_a_failure_names_the_provider_the_status_and_the_times(
     html = page.get(url(chat)).content.decode()
     assert "Mistral EU, status 503, asked 3 times" in html
     assert "Try another model…" in html
+
+
+def test_a_failure_is_named_in_the_language_of_the_reader(
+    page: Client, chat: Chat, say: Callable[[str], Turn], work: Work, settings: Settings
+) -> None:
+    settings.PROVIDER_CALLS = 3
+    turn = say("hello")
+    fails(turn, work, 3)
+    with translation.override("zh-hans"):
+        chinese = turn.localized_error
+    assert chinese != turn.error_sentence
+    assert "503" in chinese
+    html = page.get(url(chat), headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert chinese in html
+    assert turn.error_sentence not in html
 
 
 def test_another_model_answers_the_same_message(

@@ -1,0 +1,95 @@
+"""Sentences with values that are stored in English and shown in each reader's language."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.utils import translation
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+
+from chats.ground.texts import storable, storable_value
+from contextpolicy.wording import join_items
+
+
+class Sentence(Promise):
+    """A sentence with values. Its text is in the active language of the reader.
+
+    `template` is marked with `gettext_noop`, or lazy. Lazy values are translated too, and lists are
+    joined. Other values are inserted unchanged.
+    """
+
+    def __init__(self, template: str | Promise, /, **values: Any) -> None:
+        self._template = template
+        self.values = values
+
+    @property
+    def template(self) -> str:
+        """The English text with placeholders, which is also the key of its translations."""
+        return english(self._template)
+
+    def __str__(self) -> str:
+        shown = {name: _shown(value) for name, value in self.values.items()}
+        return gettext(self.template).format(**shown)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+def english(sentence: str | Promise) -> str:
+    """Return a sentence for a row or a log."""
+    if isinstance(sentence, str):
+        return sentence
+    with translation.override(settings.LANGUAGE_CODE):
+        return str(sentence)
+
+
+def for_row(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
+    """Return the columns of a stored sentence: English text, and template with values as JSON.
+
+    The second is empty for a sentence without values. A text of more than `longest` characters is
+    cut, and then has no values either.
+    """
+    text = storable(english(sentence))
+    if not isinstance(sentence, Sentence) or len(text) > longest:
+        return text[:longest], {}
+    return text, storable_value(_stored(sentence))
+
+
+def localize(stored: str, values: Mapping[str, Any] | None) -> str:
+    """Return a stored sentence in the active language; without values, the sentence itself."""
+    if not stored:
+        return ""
+    if not values:
+        return gettext(stored)
+    try:
+        return str(_restored(values))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        # Values of another version: the stored sentence is complete.
+        return stored
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return join_items(map(str, value))
+    return str(value) if isinstance(value, Promise) else value
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Sentence):
+        values = {name: _stored(each) for name, each in value.values.items()}
+        return {"template": value.template, "values": values}
+    if isinstance(value, Promise):
+        return {"template": english(value), "values": {}}
+    if isinstance(value, list | tuple):
+        return [_stored(each) for each in value]
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        values = {name: _restored(each) for name, each in value["values"].items()}
+        return Sentence(value["template"], **values)
+    if isinstance(value, list):
+        return [_restored(each) for each in value]
+    return value
