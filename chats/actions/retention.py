@@ -141,7 +141,7 @@ def erase_in(
                 # Database error, not this chat's fault: let a later task retry.
                 raise
             # Without the message: databases include the row's values in it.
-            logger.error("retention failed in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400
+            logger.error("retention failed in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400  # no values in logs
             more = False
             book(lease, **ending, chats_failed=1)
         yield

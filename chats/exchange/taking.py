@@ -32,10 +32,10 @@ from chats.ground.computing import give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
+from chats.ground.texts import storable
 from chats.memory import archive as index
 from chats.models import FileImport, ImportOutcome
 from chats.record import imports
-from chats.record.messages import UNSTORABLE
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -346,11 +346,6 @@ def finish(worker: ImportWork, *, code: str = "", reason: str | Promise = "") ->
         state = FileImport.State.FAILED if code else FileImport.State.DONE
         now = worker.clock()
         imports.end(row, state=state, actor="system", now=now, code=code, reason=reason)
-
-
-def storable(text: str) -> str:
-    """Return a text, which may quote the file, in a form that databases accept."""
-    return UNSTORABLE.sub("\ufffd", text)
 
 
 def told(error: Exception, *, what: str) -> None:
