@@ -36,7 +36,9 @@ test: $(VENV)/.for-testing
 # All tests: killed processes, browsers, PostgreSQL, more examples of each property. A missing
 # program fails the run. The time of each group is printed at the end.
 TIMES := $(VENV)/test-times
-TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 scripts/timed.sh $(TIMES)
+# Rows of long programmes take turns (tests/faults/shares.py); the next day's: make test-all DAY=N
+DAY = $(shell expr $$(date +%s) / 86400)
+TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES)
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@rm -f $(TIMES)
 	$(TIMED) "checks and types" $(MAKE) --no-print-directory -j2 check types
@@ -44,8 +46,8 @@ test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
 		-m "not slow" --hypothesis-profile=whole
 	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
-	@SPEED=0 scripts/timed.sh $(TIMES) "SPEED=0" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q \
-		-m "not slow" $(WITHOUT_SPEED)
+	@SPEED=0 PALIMPSEST_ALL_IN_TURN=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES) "SPEED=0" \
+		$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
 	$(TIMED) "PostgreSQL" scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q \
 		-m "not slow" $(ON_POSTGRES)
 	@cat $(TIMES)
@@ -62,10 +64,10 @@ types: $(VENV)/.for-testing
 test-pythons: $(VENV)/.for-testing
 	@scripts/other_pythons.sh $(VENV)/pythons
 
-# The full form of the long-running tests that are not in the fault table.
+# The full form of all long-running tests, including the rows that take turns in `make test-all`.
 whole: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
-		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m whole tests
+		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m "whole or in_turn" tests
 
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .
@@ -185,7 +187,7 @@ team-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
 		--blocks $(or $(BLOCKS),6) --rounds $(or $(ROUNDS),50)
 
-# Every row of the fault table and every check of a served instance, on both databases; `make test-all` runs half of them on each.
+# Every row of the fault table and every check of a served instance, on both databases; in `make test-all` they take turns.
 faults: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
 		$(BIN)/python -m pytest -n 1 -rs --timeout 900 tests/faults tests/security/test_S01_S20_served.py \

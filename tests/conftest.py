@@ -22,8 +22,8 @@ from chats.models import Chat, ProviderAccount
 from chats.record import outbox
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from tests.faults.halves import EVERY_ROW
 from tests.faults.harness import new_folder
+from tests.faults.shares import EVERY_ROW, rows_of_other_days
 from tests.faults.stores import Cluster
 
 # So that its assertions show their values in failures, like those of a test.
@@ -66,12 +66,14 @@ NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that start processes as slow, except two that are part of the short run.
 
-    Tests marked `whole` belong to the full form of a long program, which `make whole` runs.
+    Tests marked `whole` belong to the full form of a long program, which `make whole` runs. Those
+    marked `in_turn` run on every third day.
     """
+    left_out = rows_of_other_days(items)
     if not EVERY_ROW:
-        left_out = [item for item in items if item.get_closest_marker("whole")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("whole")]
+        left_out |= {item for item in items if item.get_closest_marker("whole")}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.get_closest_marker("processes") and not item.get_closest_marker("short"):
             item.add_marker(pytest.mark.slow)

@@ -48,13 +48,14 @@ def faults(person: Person) -> list[str]:
     ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
         (1280, "dark"),
         (390, "light"),
-        pytest.param(1280, "light", marks=pytest.mark.whole),
-        pytest.param(390, "dark", marks=pytest.mark.whole),
+        (1280, "light"),
+        (390, "dark"),
     ],
 )
 def test_axe_finds_nothing_serious_on_any_page(

@@ -35,6 +35,7 @@ def brought(person: Person, file: Path, *said: tuple[str, str, str]) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.in_turn
 def test_axe_finds_nothing_serious_on_pages_with_rows(
     open_tab: Callable[..., Person], product: Product, signed_in: Any, tmp_path: Path, scheme: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_what_goes_wrong_on_a_page_is_heard(
     context.close()
 
 
+@pytest.mark.in_turn
 def test_no_key_upsets_a_page(
     open_tab: Callable[..., Person], product: Product, signed_in: Any
 ) -> None:
@@ -63,6 +64,7 @@ def test_no_key_upsets_a_page(
 
 
 @pytest.mark.parametrize("place", ["#12", "#a:b", "#%", "#tail", "#nowhere"])
+@pytest.mark.in_turn
 def test_an_address_may_name_any_place(admin: Person, place: str) -> None:
     chat = a_chat(admin)
     admin.open("/settings/")

@@ -106,6 +106,7 @@ def test_the_chat_list_opens_over_the_chat_on_a_phone(
 
 
 @pytest.mark.parametrize(("scheme", "is_dark"), [("dark", True), ("light", False)])
+@pytest.mark.in_turn
 def test_pages_are_as_dark_as_the_system(
     open_tab: Callable[..., Person], product: Product, signed_in: Any, scheme: str, is_dark: bool
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
 
 
 @pytest.mark.parametrize("name", ["Open the chat list", "Close the chat list"])
+@pytest.mark.in_turn
 def test_the_menu_button_is_as_large_as_a_finger(
     open_tab: Callable[..., Person], product: Product, signed_in: Any, name: str
 ) -> None:

@@ -15,7 +15,7 @@ from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import POLICY, administer, compact, say_all
 from tests.browser.test_every_page import OF_A_CHAT, a_chat
-from tests.faults.halves import EVERY_ROW
+from tests.faults.shares import EVERY_ROW
 
 PROXY_PAGE = "<!doctype html><title>Trouble</title><h1>Trouble</h1>"
 CLOSED = 0

@@ -115,6 +115,7 @@ def test_a_name_is_put_where_the_caret_is(chat: Person) -> None:
         "@Planner ",
     ],
 )
+@pytest.mark.in_turn
 def test_nothing_is_offered_where_nobody_is_called(chat: Person, text: str) -> None:
     box(chat).fill(text[:-1])
     # The last character is typed as a key, so that the list can open.
@@ -125,6 +126,7 @@ def test_nothing_is_offered_where_nobody_is_called(chat: Person, text: str) -> N
 
 
 @pytest.mark.parametrize("text", ["(@pl", "`a` @pl", "```\na\n```\n@pl", "请问@pl", "@PLAN"])
+@pytest.mark.in_turn
 def test_it_is_offered_behind_signs_and_code_that_has_ended(chat: Person, text: str) -> None:
     box(chat).fill(text[:-1])
     box(chat).press_sequentially(text[-1])

@@ -18,6 +18,7 @@ SLOWER = 4
 
 
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.in_turn
 def test_the_policy_form_does_not_shift(
     open_tab: Callable[..., Person], product: Product, signed_in: Any, width: int
 ) -> None:

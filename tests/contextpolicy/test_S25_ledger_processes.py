@@ -81,6 +81,7 @@ def postgres(cluster: Cluster) -> str:
 @pytest.mark.parametrize(
     "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
 )
+@pytest.mark.in_turn
 def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -112,6 +113,7 @@ def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
 
 @pytest.mark.services
 @pytest.mark.processes
+@pytest.mark.in_turn
 def test_S25_the_application_role_of_postgresql_cannot_step_around_the_triggers(
     postgres: str, tmp_path: Path
 ) -> None:
@@ -303,6 +305,7 @@ assert not AuditEvent.objects.exists()
     "database",
     ["sqlite", pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.whole])],
 )
+@pytest.mark.in_turn
 def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -322,6 +325,7 @@ def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
 
 
 @pytest.mark.processes
+@pytest.mark.in_turn
 def test_S25_a_new_instance_begins_in_the_new_form(tmp_path: Path) -> None:
     env = environment(tmp_path, "")
     run(MIGRATE, env)

@@ -1,7 +1,7 @@
 """The trees of the fault tests, one per database, each repaired before and checked after a test.
 
-A row that both databases have runs on one of them, half of the rows on each. `make faults` runs all
-rows on both.
+A row that both databases have runs on one of them, half of the rows on each. Most rows take turns
+in `make test-all`. `make faults` runs all rows on both.
 """
 
 import shutil
@@ -12,13 +12,15 @@ import pytest
 
 from tests.fakes.fake_server import FakeServer
 from tests.faults.client import Client
-from tests.faults.halves import EVERY_ROW, one_of_both
 from tests.faults.harness import SHORT_LEASE, Tree, new_folder
 from tests.faults.programs import Program
 from tests.faults.promises import assert_promises
+from tests.faults.shares import EVERY_ROW, one_of_both
 from tests.faults.stores import Database, Postgres, SQLite
 
 HERE = Path(__file__).parent
+# Lost or doubled replies would be the worst faults.
+EVERY_DAY = {"test_worker_rows.py", "test_round_kills.py"}
 DATABASES = [
     pytest.param("sqlite"),
     pytest.param("postgres", marks=pytest.mark.services),
@@ -32,6 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.processes)
+            if item.path.name not in EVERY_DAY:
+                item.add_marker(pytest.mark.in_turn)
 
 
 def is_for_another_database(item: pytest.Item) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.faults.client import Client, Screen
-from tests.faults.halves import EVERY_ROW
 from tests.faults.harness import Refused, Tree
 from tests.faults.programs import until
 from tests.faults.promises import parts_of, receipts_of, reply_of, text_of, tokens_of
+from tests.faults.shares import EVERY_ROW
 from tests.faults.stores import Row, count
 
 pytestmark = pytest.mark.usefixtures("long_lease")

@@ -15,9 +15,9 @@ import httpx2
 import pytest
 
 from tests.faults.client import Client
-from tests.faults.halves import EVERY_ROW
 from tests.faults.harness import Tree
 from tests.faults.programs import Program, until
+from tests.faults.shares import EVERY_ROW
 
 POSTS = 500 if EVERY_ROW else 48
 PROGRAMS = 6

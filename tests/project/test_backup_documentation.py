@@ -53,6 +53,7 @@ class Operator:
         return self.run(" ".join([".venv/bin/python", "manage.py", *words]), code=code)
 
 
+@pytest.mark.in_turn
 def test_a_restored_sqlite_backup_has_what_was_there_and_can_be_signed_again(
     tmp_path: Path,
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_restored_sqlite_backup_has_what_was_there_and_can_be_signed_again(
 
 
 @pytest.mark.services
+@pytest.mark.in_turn
 def test_a_restored_postgresql_backup_has_what_was_there(tmp_path: Path, cluster: Any) -> None:
     names = [f"{name}_{uuid.uuid4().hex}" for name in ("backup", "restored")]
     first, restored = (cluster.url("postgres", name) for name in names)

@@ -100,6 +100,7 @@ def tally_of_sliding() -> Tally:
 
 
 @pytest.mark.processes
+@pytest.mark.in_turn
 def test_the_command_prints_a_row_for_each_combination_and_no_violation(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "replay", "--matrix", str(ORDERS)],
@@ -119,6 +120,7 @@ def test_the_command_prints_a_row_for_each_combination_and_no_violation(tmp_path
 
 
 @pytest.mark.processes
+@pytest.mark.in_turn
 def test_what_went_to_the_model_can_be_written_down(tmp_path: Path) -> None:
     values = json.dumps({"strategy": "sliding_window", "token_budget": 2500, "reserve_tokens": 500})
     command = [sys.executable, "manage.py", "replay", str(ORDERS), "--values", values]

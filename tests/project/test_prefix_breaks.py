@@ -52,6 +52,7 @@ def tally_of(turns: list[PlayedTurn], values: PolicyValues) -> Tally:
 # The longest of these turns take a third of the prompt each.
 @pytest.mark.parametrize("words", [pytest.param(30, marks=pytest.mark.slow), 120, 300, 500])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.in_turn
 def test_summaries_break_the_cache_no_oftener_than_a_window_of_the_same_marks(
     seed: int, words: int
 ) -> None:

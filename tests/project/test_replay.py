@@ -77,6 +77,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.in_turn
 def test_a_recording_runs_through_with_every_message_accounted_for(
     policy: str, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_recording_runs_through_with_every_message_accounted_for(
 @pytest.mark.parametrize(
     "strategies", [["in parts"], pytest.param([], marks=pytest.mark.whole, id="every one")]
 )
+@pytest.mark.in_turn
 def test_inv_53_each_body_that_a_server_got_is_built_again_from_rows(
     strategies: list[str], tmp_path: Path
 ) -> None:

@@ -19,15 +19,17 @@ from contextpolicy import roles
 from tests.chats.api.programs import Program
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
-from tests.faults.halves import EVERY_ROW, one_of_both
 from tests.faults.harness import new_folder
 from tests.faults.programs import python, run
+from tests.faults.shares import EVERY_ROW, one_of_both
 from tests.faults.stores import Cluster, Database, Postgres, SQLite
 from tests.security.instance import SETUP, Instance, new_client
 from tests.security.world import World, build
 
 SUPERUSER = "superuser"
 HERE = Path(__file__).parent
+# Runs every day: erased text that stays anywhere would be the worst fault.
+ERASURE = "test_S27_erased_instance.py"
 WHO = [roles.USER, roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, SUPERUSER]
 
 
@@ -38,9 +40,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run each test of a served instance on one database; `make faults` runs both."""
+    """Run each test of a served instance on one database, in turn; `make faults` runs both."""
     if not EVERY_ROW:
         items[:] = [item for item in items if not is_left_to_another_database(item)]
+    for item in items:
+        is_served = "instance" in getattr(item, "fixturenames", ())
+        if HERE in item.path.parents and is_served and item.path.name != ERASURE:
+            item.add_marker(pytest.mark.in_turn)
 
 
 def is_left_to_another_database(item: pytest.Item) -> bool:

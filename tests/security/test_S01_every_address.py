@@ -20,7 +20,7 @@ from chats.turns.start import open_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
-from tests.faults.halves import EVERY_ROW
+from tests.faults.shares import EVERY_ROW
 from tests.security.addresses import METHODS, Route, routes
 from tests.security.conftest import WHO, browser_of, program_of
 from tests.security.world import CANARY, World

@@ -62,6 +62,7 @@ def pages_of(world: World, *browsers: Client) -> dict[tuple[str, int, bool], str
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.in_turn
 def test_S04_no_page_makes_an_element_of_a_text(hostile: str, alice: User, now: datetime) -> None:
     User.objects.filter(pk=alice.pk).update(first_name=hostile[:150], last_name=hostile[:150])
     world = build(alice=alice, now=now, texts=texts_of(hostile))

@@ -12,7 +12,7 @@ from django.test import Client
 
 from chats.models import Chat, Message
 from tests.chats.web.conftest import HTMX
-from tests.faults.halves import EVERY_ROW
+from tests.faults.shares import EVERY_ROW
 from tests.security.addresses import Route, routes
 from tests.security.conftest import SUPERUSER, browser_of, program_of
 from tests.security.world import World
@@ -130,6 +130,7 @@ def fillings(route: Route) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("route", FORMS, ids=lambda route: route.text or "home")
+@pytest.mark.in_turn
 def test_S19_no_form_is_broken_by_a_value(route: Route, client: Client, world: World) -> None:
     path = route.filled(world.ids)
     for value in fillings(route):
@@ -144,6 +145,7 @@ def test_S19_no_form_is_broken_by_a_value(route: Route, client: Client, world: W
 
 
 @pytest.mark.parametrize("route", LISTS, ids=lambda route: route.text)
+@pytest.mark.in_turn
 def test_S23_no_list_of_the_administration_is_broken_by_a_parameter(
     route: Route, world: World
 ) -> None:
@@ -253,6 +255,7 @@ def test_S19_every_text_of_the_api_takes_or_names_what_it_gets(world: World, ali
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_S19_no_query_breaks_the_api(world: World, alice: User) -> None:
     program = program_of(alice)
     program.client.raise_request_exception = False

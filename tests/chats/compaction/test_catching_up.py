@@ -82,6 +82,7 @@ def caught_up(chat: Chat, *, say: Say, now: datetime) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_one_window_and_one_summary_without_a_model_catch_up(
     chat: Chat, fill: Fill, say: Say, now: datetime
 ) -> None:
@@ -96,6 +97,7 @@ def test_one_window_and_one_summary_without_a_model_catch_up(
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
     chat: Chat, fill: Fill, say: Say, set_policy: SetPolicy, writer: ModelSpec, writes: Writes,
     now: datetime,
@@ -126,6 +128,7 @@ def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_a_chat_that_nobody_opens_keeps_its_window_where_it_is(
     chat: Chat, fill: Fill, now: datetime
 ) -> None:

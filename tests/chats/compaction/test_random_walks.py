@@ -178,6 +178,7 @@ SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]
 
 @pytest.mark.parametrize("seed", [0, *SLOW])
 @pytest.mark.parametrize("approval", ["nobody", "owner"])
+@pytest.mark.in_turn
 def test_inv_02_any_order_of_events_leaves_a_sound_context(
     seed: int,
     approval: str,

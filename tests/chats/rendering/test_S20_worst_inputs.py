@@ -143,6 +143,7 @@ def test_S20_a_page_with_the_worst_text_is_there_in_time_and_renders_it_once(
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_S20_the_worst_code_of_each_language_is_coloured_in_time() -> None:
     patterns = ["a b ", "/*\n", '"\\', "\n" * 199 + "a"]
     slow = []
