@@ -7,7 +7,7 @@ from django.utils.translation import gettext
 from rest_framework import serializers
 
 from chats.api.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
-from chats.record.messages import UNSTORABLE, InvalidCharacter
+from chats.record.messages import check_characters
 from contextpolicy.imports import texts_in
 from contextpolicy.models import PolicyAssignment
 
@@ -139,9 +139,7 @@ class NewAssignment(Strict):
 def storable(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the input if a database can store its texts. Raises `InvalidCharacter`."""
     for text in texts_in(asked):
-        found = UNSTORABLE.search(text)
-        if found:
-            raise InvalidCharacter(position=found.start())
+        check_characters(text)
     return asked
 
 

@@ -81,11 +81,15 @@ class Counted(NamedTuple):
     version: str
 
 
+def check_characters(text: str) -> None:
+    """Raise `InvalidCharacter` with the position of the first such character, counted from 1."""
+    if found := UNSTORABLE.search(text):
+        raise InvalidCharacter(position=found.start() + 1)
+
+
 def check_text(text: str, *, limit: int) -> None:
     """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`. `limit` is in code points."""
-    found = UNSTORABLE.search(text)
-    if found:
-        raise InvalidCharacter(position=found.start())
+    check_characters(text)
     if not text.strip():
         raise MessageEmpty
     allowed = min(limit, MESSAGE_CEILING)

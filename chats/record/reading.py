@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
 from chats.record import access, locking
-from chats.record.messages import UNSTORABLE, InvalidCharacter
+from chats.record.messages import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.reasons import says_something
@@ -106,8 +106,7 @@ def checked_reason(reason: str) -> str:
     is_said = says_something(words, letters=SHORTEST // 2, different=DIFFERENT)
     if not (SHORTEST <= len(words) <= LONGEST and is_said):
         raise ReasonNeeded
-    if found := UNSTORABLE.search(words):
-        raise InvalidCharacter(position=found.start())
+    check_characters(words)
     return words
 
 

@@ -26,7 +26,7 @@ from chats.prompt import model_choice
 from chats.record import history, kept_texts, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
-from chats.record.messages import MESSAGE_CEILING, UNSTORABLE, InvalidCharacter, MessageTooLong
+from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_characters
 from chats.teams import signals
 from chats.turns.roster import current_of
 from chats.turns.start import ChatFull, open_branch, title_from
@@ -219,8 +219,7 @@ def check_words(said: TeamMessage, *, limit: int) -> None:
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
     if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_name, names)):
         raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
-    if found := UNSTORABLE.search(said.content):
-        raise InvalidCharacter(position=found.start())
+    check_characters(said.content)
     if len(said.content) > limit:
         length = len(said.content)
         raise MessageTooLong(length=length, limit=limit, over=length - limit)
@@ -353,8 +352,7 @@ def cut_notice(task: str, *, kept: str) -> str:
 
 def check_task(task: str) -> None:
     """Raise `InvalidCharacter` for a task with characters that cannot be stored."""
-    if found := UNSTORABLE.search(task):
-        raise InvalidCharacter(position=found.start())
+    check_characters(task)
 
 
 @transaction.atomic

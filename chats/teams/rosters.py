@@ -445,7 +445,7 @@ def check_team(draft: TeamDraft) -> None:
                 "The task contains a character that cannot be stored, at position {position}."
             ),
             param="task",
-            position=found.start(),
+            position=found.start() + 1,
         )
 
 

@@ -108,7 +108,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         names = names_in(rows)
         context = {
             **self.admin_site.each_context(request),
-            "title": gettext("Audit ledger"),
+            "title": gettext("Audit log"),
             "opts": self.opts,
             "q": text,
             "problem": problem,

@@ -43,7 +43,7 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
     },
     "check": {
         "DailyCount": gettext_lazy("Dashboard"),
-        "AuditEvent": gettext_lazy("Audit ledger"),
+        "AuditEvent": gettext_lazy("Audit log"),
         "EffectivePolicy": gettext_lazy("Effective policies"),
         "Compaction": gettext_lazy("Compactions"),
         "Receipt": gettext_lazy("Receipts"),

@@ -111,7 +111,7 @@ def a_first_answer(auditor: Person) -> None:
     page.get_by_role("link", name="Compactions", exact=True).click()
     page.locator("#result_list tbody a").first.click()
     expect(page.locator("#content")).to_contain_text("In force")
-    page.get_by_role("link", name="Audit ledger", exact=True).click()
+    page.get_by_role("link", name="Audit log", exact=True).click()
     page.get_by_role("link", name="Verify").first.click()
     expect(page.locator("#content")).to_contain_text("each chain matches its last row")
 

@@ -127,4 +127,4 @@ def test_the_menu_shows_only_what_the_role_opens() -> None:
 
     assert "People" in words
     assert "Govern" not in words
-    assert "Audit ledger" not in words
+    assert "Audit log" not in words

@@ -332,7 +332,7 @@ class TestExporting:
         answer = browser.post(f"{LIST}export/", {"q": "foo:1", "form": "csv"})
         assert answer["Location"].endswith("?q=foo%3A1")
         assert browser.post(f"{LIST}export/", {"q": "", "form": "pdf"}).status_code == 200
-        assert browser.get(f"{LIST}export/").context["title"] == "Audit ledger"
+        assert browser.get(f"{LIST}export/").context["title"] == "Audit log"
         assert not AuditEvent.objects.filter(type="ledger.export_started").exists()
 
     def test_charlie_exports_nothing(self) -> None:

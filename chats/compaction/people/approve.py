@@ -12,7 +12,7 @@ from chats.compaction.publish import publish
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
 from chats.record.locking import locked_chat
-from chats.record.messages import UNSTORABLE, InvalidCharacter
+from chats.record.messages import check_characters
 
 REASON_LENGTH = 400
 
@@ -73,8 +73,7 @@ def reject(
     reason = reason.strip()
     if len(reason) > REASON_LENGTH:
         raise ReasonTooLong(length=len(reason), limit=REASON_LENGTH)
-    if found := UNSTORABLE.search(reason):
-        raise InvalidCharacter(position=found.start())
+    check_characters(reason)
     _, row = waiting(user=user, compaction=compaction)
     close(
         row=row,

@@ -18,7 +18,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
 from chats.record.locking import locked_chat
-from chats.record.messages import UNSTORABLE, InvalidCharacter
+from chats.record.messages import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
@@ -122,8 +122,7 @@ def check_wish(choice: model_choice.ChosenModel, *, focus: str, model: str | Non
     if len(focus) > FOCUS_LENGTH:
         over = len(focus) - FOCUS_LENGTH
         raise FocusTooLong(length=len(focus), limit=FOCUS_LENGTH, over=over)
-    if found := UNSTORABLE.search(focus):
-        raise InvalidCharacter(position=found.start())
+    check_characters(focus)
     if not model:
         return
     allowed = choice.values.allowed_models

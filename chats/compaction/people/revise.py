@@ -26,7 +26,7 @@ from chats.models import Compaction
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.record.locking import locked_chat
-from chats.record.messages import UNSTORABLE, InvalidCharacter
+from chats.record.messages import check_characters
 
 BY_HAND = "by-hand"
 
@@ -122,8 +122,7 @@ def check_summary(text: str, *, limit: int) -> int:
 
     Raises `SummaryEmpty`, `SummaryTooLong` or `InvalidCharacter`.
     """
-    if found := UNSTORABLE.search(text):
-        raise InvalidCharacter(position=found.start())
+    check_characters(text)
     if not text:
         raise SummaryEmpty
     tokens = O200kCounter().count(text)

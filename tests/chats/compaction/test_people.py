@@ -76,7 +76,7 @@ def test_what_cannot_be_asked_for_is_refused(
 ) -> None:
     with pytest.raises(controls.FocusTooLong):
         controls.compact_now(user=alice, chat=roomy, now=now, focus="x" * 501)
-    with pytest.raises(InvalidCharacter):
+    with pytest.raises(InvalidCharacter, match="at position 2"):
         controls.compact_now(user=alice, chat=roomy, now=now, focus="a\0b")
     with pytest.raises(controls.UnknownSummariser):
         controls.compact_now(user=alice, chat=roomy, now=now, model="none-such")
@@ -277,7 +277,7 @@ def test_a_correction_is_checked(alice: User, bob: User, roomy: Chat, now: datet
         revise.revise(user=alice, compaction=row, text=" \n", now=now)
     with pytest.raises(revise.SummaryTooLong):
         revise.revise(user=alice, compaction=row, text=SENTENCE * 90, now=now)
-    with pytest.raises(InvalidCharacter):
+    with pytest.raises(InvalidCharacter, match="at position 2"):
         revise.revise(user=alice, compaction=row, text="a\0", now=now)
     with pytest.raises(NotAllowedByPolicy):
         revise.revise(user=bob, compaction=row, text=GOOD, now=now)

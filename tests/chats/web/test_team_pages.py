@@ -361,7 +361,7 @@ REFUSED_WHOLE = {
     "seconds": ({"seconds_limit": ""}, "1 to 86,400 seconds"),
     "a task": (
         {"task": "a\x00b"},
-        "The task contains a character that cannot be stored, at position 1",
+        "The task contains a character that cannot be stored, at position 2.",
     ),
 }
 
