@@ -100,8 +100,9 @@ def _past_fence_line(text: str, start: int) -> int:
         return start
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
+    # A slice, because with a start position `^` matches only after a line end.
     looks_fenced = _FENCE.fullmatch(text, line_start, line_end) or _FENCE.fullmatch(
-        text, start, line_end
+        text[start:line_end]
     )
     return line_end if looks_fenced else start
 

@@ -164,6 +164,14 @@ def test_inv_14_an_open_code_fence_is_closed_before_the_marker(style: CutStyle) 
             assert "```" in tail
 
 
+@pytest.mark.parametrize("mark", ["```", "~~~", " ```", "````"])
+def test_inv_14_marks_within_a_line_of_code_open_no_fence_after_a_cut(mark: str) -> None:
+    text = f"```\n{'x' * 160}{mark}\ncode\n```\n```\ncode\n```\nword "
+    assert open_fence(text) == ""
+    for limit in range(60, len(text)):
+        assert open_fence(cut(text, limit=limit, style="head_tail").text) == "", limit
+
+
 @given(texts(), st.integers(50, 300), st.sampled_from(STYLES))
 def test_inv_14_a_cut_leaves_no_more_fences_open_than_the_text_did(
     text: str, limit: int, style: CutStyle
