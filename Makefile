@@ -36,8 +36,8 @@ test: $(VENV)/.for-testing
 # All tests: killed processes, browsers, PostgreSQL, more examples of each property. A missing
 # program fails the run. The time of each group is printed at the end.
 TIMES := $(VENV)/test-times
-# Rows of long programmes take turns (tests/faults/shares.py); the next day's: make test-all DAY=N
-DAY = $(shell expr $$(date +%s) / 86400)
+# Rows of long programmes take turns by day (tests/faults/shares.py). Those of another day: DAY=N
+DAY := $(shell expr $$(date +%s) / 86400)
 TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES)
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@rm -f $(TIMES)

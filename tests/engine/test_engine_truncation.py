@@ -166,7 +166,8 @@ def test_inv_14_an_open_code_fence_is_closed_before_the_marker(style: CutStyle) 
 
 @pytest.mark.parametrize("mark", ["```", "~~~", " ```", "````"])
 def test_inv_14_marks_within_a_line_of_code_open_no_fence_after_a_cut(mark: str) -> None:
-    text = f"```\n{'x' * 160}{mark}\ncode\n```\n```\ncode\n```\nword "
+    fence = mark.strip()
+    text = f"{fence}\n{'x' * 160}{mark}\ncode\n{fence}\n{fence}\ncode\n{fence}\nword "
     assert open_fence(text) == ""
     for limit in range(60, len(text)):
         assert open_fence(cut(text, limit=limit, style="head_tail").text) == "", limit

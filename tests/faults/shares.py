@@ -1,7 +1,7 @@
 """Which rows of a long programme run: all of them, or in `make test-all` those of the day.
 
-Rows marked `in_turn` take turns there: after `PARTS` days each has run, and after twice as many
-days on both databases. The day is the same in each process of a run.
+Rows marked `in_turn` take turns there. Days are grouped by `PARTS`: in each group every row runs
+once, and in the next group on the other database. The day is the same in each process of a run.
 """
 
 import os
