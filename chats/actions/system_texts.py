@@ -13,11 +13,11 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
+from chats.ground.texts import UNSTORABLE
 from chats.models import Chat, KeptText
 from chats.prompt import composition, model_choice
 from chats.record import kept_texts
 from chats.record.locking import chat_to_write_in
-from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
 from contextpolicy.engine.policy import PolicyValues, problems
 from contextpolicy.engine.systemtext import governed

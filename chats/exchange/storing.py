@@ -29,6 +29,7 @@ from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
 from chats.ground.sentences import Sentence
+from chats.ground.texts import UNSTORABLE, storable
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
 from chats.record import images as image_store
 from chats.record import messages
@@ -499,7 +500,7 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
                 limit=limit,
             )
             raise ImportRefused("import_too_large", problem)
-        if messages.UNSTORABLE.search(text) or "\\u0000" in text:
+        if UNSTORABLE.search(text) or "\\u0000" in text:
             problem = Sentence(
                 gettext_noop("Message {id} has a character that cannot be stored."), id=repr(own_id)
             )
@@ -644,7 +645,4 @@ def cleaned_node(node: Node) -> Node:
 
 def cleaned(part: Any) -> Any:
     """Return a part whose texts can be stored."""
-    fields = {name: getattr(part, name) for name in part.__slots__}
-    if not any(messages.UNSTORABLE.search(text) for text in fields.values()):
-        return part
-    return type(part)(**{k: messages.UNSTORABLE.sub("\ufffd", v) for k, v in fields.items()})
+    return type(part)(**{name: storable(getattr(part, name)) for name in part.__slots__})

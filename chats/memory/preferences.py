@@ -17,6 +17,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.ground.seals import commitment
+from chats.ground.texts import UNSTORABLE
 from chats.memory.sensitive import is_secret
 from chats.memory.told import LONGEST_TEXT, Telling, is_span
 from chats.models import (
@@ -29,7 +30,6 @@ from chats.models import (
 )
 from chats.record import holds, kept_texts
 from chats.record.holds import UnderHold
-from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
 from contextpolicy.engine import names
 

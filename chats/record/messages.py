@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
-from chats.ground.texts import UNSTORABLE as UNSTORABLE
+from chats.ground.texts import UNSTORABLE
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
 from contextpolicy import ledger

@@ -333,7 +333,7 @@ def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
 
     The log and the ledger record the truncation. Raises `InvalidCharacter`.
     """
-    check_task(task)
+    check_characters(task)
     kept = team.cut_team_task(task)
     size = team.byte_count(task)
     cut = {"cut_from": size} if size > team.byte_count(kept) else {}
@@ -348,11 +348,6 @@ def cut_notice(task: str, *, kept: str) -> str:
     return gettext(
         "The task was longer than 5,120 bytes; its first {left:,} of {size:,} bytes are kept."
     ).format(left=left, size=size)
-
-
-def check_task(task: str) -> None:
-    """Raise `InvalidCharacter` for a task with characters that cannot be stored."""
-    check_characters(task)
 
 
 @transaction.atomic

@@ -19,10 +19,10 @@ from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.ground.refusals import NotFound, Refusal
+from chats.ground.texts import UNSTORABLE
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.record import access
 from chats.record.locking import chat_to_write_in
-from chats.record.messages import UNSTORABLE
 from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_notice
 from chats.turns.roster import roster_of
 from contextpolicy import ledger, two_persons

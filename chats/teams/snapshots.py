@@ -18,6 +18,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
 from chats.record import history, messages
 from chats.record.locking import chat_to_write_in
+from chats.record.messages import check_characters
 from chats.teams import conversation
 from chats.turns.start import ChatFull, open_branch
 from contextpolicy import ledger
@@ -99,7 +100,7 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
     limit = conversation.longest_message(chat)
     for message in said:
         conversation.check_words(message, limit=limit)
-    conversation.check_task(task or "")
+    check_characters(task or "")
     rows = written(said, counter=counter, now=now)
     with transaction.atomic():
         chat = chat_to_write_in(chat.pk)
