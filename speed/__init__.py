@@ -11,6 +11,6 @@ with SQLite, on two idle cores; medians of three runs of 100 turns. Written for 
     all off                              58.6 ms                             48.0 ms
 
 `prepared` compiles statements once and creates rows quickly. `commits` does not wait for the disk
-if that loses nothing. `threads` handles a request in one persistent thread. `stacks` is only for
-long texts and has its own measurement.
+if that loses nothing. `threads` handles a request in one persistent thread. `stacks` and `counts`
+are only for long texts and have their own measurements.
 """

@@ -17,6 +17,7 @@ from chats.memory.words import words as stems_of
 from chats.models import Compaction, Preference, PreferenceEvidence, SearchText
 from chats.models.compactions import EXTRACTIVE
 from chats.models.search import SUMMARY_SEQ
+from speed import prepared
 
 # Maximum summaries read for one question, and messages they lead to.
 MOST_SUMMARIES = 5
@@ -53,6 +54,8 @@ def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> 
         for source in sources if mark else ():
             if source not in found or found[source].mark < mark:
                 found[source] = Cited(mark, shared)
+    if not found:
+        return {}
     best = sorted(found, key=lambda source: (-found[source].mark, source))[:MOST_LED_TO]
     rows = SearchText.objects.filter(message__in=best).values_list("message", "pk")
     return {key: found[message_id] for message_id, key in rows}
@@ -82,10 +85,18 @@ def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
 
 def preferences(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
     """Yield active preferences whose evidence is among the texts, with the message."""
-    rows = PreferenceEvidence.objects.filter(
-        message__search_text__in=list(keys),
-        preference__owner=owner_id,
+    among = frozenset(keys)
+    for text, message_id, key in EVIDENCE.tuples(owner=owner_id):
+        if key in among:
+            yield text, [message_id]
+
+
+# The active preferences of a person, with the messages that are their evidence and their texts. A
+# person has few; texts in the statement would be hundreds.
+EVIDENCE = prepared.Select(
+    lambda at: PreferenceEvidence.objects.filter(
+        preference__owner=at("owner"),
         preference__status=Preference.Status.CURRENT,
-    )
-    for text, message_id in rows.values_list("preference__text", "message"):
-        yield text, [message_id]
+        message__search_text__isnull=False,
+    ).values_list("preference__text", "message", "message__search_text")
+)

@@ -57,6 +57,28 @@ _OF_ONESELF = frozenset(_ONESELF.split())
 _IN_WORDS = re.compile("[我咱私僕俺]|ฉัน|ผม|मैं|मेर|मुझ")
 _LETTERS = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
+# Words that begin questions and requests, and words that occur anywhere in a question in scripts
+# without spaces.
+_BEGINNINGS = """
+    what what's who who's whom whose when where which why how did does do is are was were can could
+    would should have has had will tell list show find remind summarise summarize explain describe
+    give name compare recall
+    was wer wem wen wessen wann wo woher wohin welche welcher welches welchen warum wieso wie hat
+    hatte ist sind kannst können nenne zeige zeig sag sage erzähl erkläre liste fasse
+    qui que quoi quand où quel quelle quels quelles pourquoi comment combien dis montre rappelle
+    explique résume qué quién quiénes cuándo dónde cuál cuáles cómo cuánto cuánta cuántos cuántas
+    por dime muestra recuérdame explica resume che cosa chi quando dove quale quali perché come
+    quanto dimmi quem onde qual quais como diga lembre wat waar wanneer welk waarom hoe
+    что кто когда где какой какая какое какие почему как сколько чей скажи покажи напомни расскажи
+    무엇 뭐 누가 누구 언제 어디 어느 왜 어떻게 몇 ما ماذا من متى أين كيف لماذا هل كم
+"""
+_STARTS = frozenset(_BEGINNINGS.split())
+_INSIDE = re.compile(
+    "什么|甚麼|什麼|谁|誰|哪|多少|几|为何|怎么|怎麼|如何|吗|嗎|请问|告诉|列出|总结|"
+    "何|いつ|どこ|どの|どれ|なぜ|どう|教えて|ですか|ますか|"
+    "무엇|누구|언제|어디|알려|습니까|나요|อะไร|ใคร|เมื่อไ|ที่ไหน|ทำไม|อย่างไร"
+)
+_FIRST_WORD = re.compile(r"\W*([\w'’-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +195,13 @@ def without_greetings(text: str) -> str:
     return _LETTERS.sub(
         lambda run: " " * len(run[0]) if run[0].casefold() in _GREETINGS else run[0], text
     )
+
+
+def is_question(text: str) -> bool:
+    """Return True if a text asks for something: it has a question mark, or begins as a request.
+
+    A request such as "Tell me …" or "列出…" is a question too.
+    """
+    first = _FIRST_WORD.match(text.casefold())
+    starts = first is not None and first.group(1) in _STARTS
+    return starts or any(mark in text for mark in "?？؟") or bool(_INSIDE.search(text))

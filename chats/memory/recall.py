@@ -14,7 +14,14 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import MOST_CHOOSING, FoundText, find, is_above_floor, telling_of
+from chats.memory.finding import (
+    MOST_CHOOSING,
+    FoundText,
+    WordCounts,
+    find,
+    is_above_floor,
+    telling_of,
+)
 from chats.memory.fulltext import Within
 from chats.memory.marking import around, marks_of
 from chats.memory.meaning import Look, TextLikeness
@@ -28,8 +35,6 @@ ScopeKind = Literal["chat", "folder", "person"]
 # Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
-# Rows per query when a prompt needs hundreds of passages.
-LARGE_PAGE = 200
 # The columns of a passage: a row of all columns takes three times as long to read.
 OF_A_TEXT = (
     "written_at",
@@ -43,6 +48,8 @@ OF_A_TEXT = (
 )
 # The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
+# Weight of a word that is rare in the person's chats, in ordinary words.
+RARE = 2
 # Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
 MOST_CHATS = 200
 
@@ -93,6 +100,11 @@ class Passage:
     why: Sequence[str]
     above_floor: bool
 
+    @property
+    def strength(self) -> int:
+        """The number of significant shared words; a rare one counts twice."""
+        return strength_of(self.why, is_above_floor=self.above_floor)
+
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
@@ -109,6 +121,62 @@ class Recalled:
     is_late: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The texts that answer a question, best first, before their messages are read.
+
+    `is_late`: embeddings were requested but not ready in time.
+    """
+
+    asked: ParsedQuestion
+    texts: Sequence[FoundText]
+    counts: WordCounts
+    telling: Collection[str]
+    alike: TextLikeness | None = None
+    is_late: bool = False
+
+    def is_above_floor(self, text: FoundText) -> bool:
+        """Return True if a text shares enough words with the question, or resembles it enough."""
+        if is_above_floor(self.asked, text, telling=self.telling, counts=self.counts):
+            return True
+        return self.alike is not None and text.alike >= self.alike.floor
+
+    def strength(self, text: FoundText) -> int:
+        """Return the number of significant words that a text shares; a rare one counts twice."""
+        return strength_of(self.shared_words(text), is_above_floor=self.is_above_floor(text))
+
+    def shared_words(self, text: FoundText) -> Sequence[str]:
+        """Return the significant words that a text shares, as asked; with those that cite it."""
+        return self.asked.units([*text.shared, *text.cited])
+
+
+def strength_of(words: Sequence[str], *, is_above_floor: bool) -> int:
+    """Return the strength of a match from its shared words."""
+    return max(len(words), RARE if is_above_floor else 0)
+
+
+def match_texts(
+    owner_id: int,
+    asked: ParsedQuestion,
+    *,
+    scope: Scope,
+    leave_out: Collection[uuid.UUID] = (),
+    is_quick: bool = False,
+    look: Look | None = None,
+) -> Matches:
+    """Return the texts of a scope that answer a question. The arguments are those of `recall`."""
+    within = within_of(owner_id, scope)
+    # A greeting resembles many texts and searches for none.
+    telling = telling_of(asked)
+    if within is None or not (asked.telling or asked.beginning):
+        return Matches(asked, (), WordCounts(0, {}), telling)
+    look = look if telling else None
+    alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
+    found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
+    is_late = look is not None and alike is None
+    return Matches(asked, found, counts, telling, alike, is_late)
+
+
 def recall(
     owner_id: int,
     question: str,
@@ -120,29 +188,22 @@ def recall(
     is_typed: bool = False,
     is_quick: bool = False,
     look: Look | None = None,
-    unmarked: int = 0,
 ) -> Recalled:
     """Return the passages of one person's chats that answer a question, best first.
 
     `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
     skip. `is_typed`: the question is being typed, so its last word may be a prefix, and neighbours
-    are no results. `is_quick`: fewer texts are compared. `look` compares by embedding. Texts of at
-    most `unmarked` characters come without marks.
+    are no results. `is_quick`: fewer texts are compared. `look` compares by embedding.
     """
     asked = asked_in(question, at=at, is_typed=is_typed)
     every, behind = archive.missing_of(owner_id)
     share = 1.0 if not every else 1.0 - behind / every
-    within = within_of(owner_id, scope)
-    if within is None or not (asked.telling or asked.beginning):
-        return Recalled(ignored=asked.ignored, indexed_share=share)
-    # A greeting resembles many texts and searches for none.
-    telling = telling_of(asked)
-    look = look if telling else None
-    alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
-    is_late = look is not None and alike is None
-    found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
+    matches = match_texts(
+        owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
+    )
+    found = matches.texts
     passages: list[Passage] = []
-    page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
+    page = min(limit, PAGE)
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
         rows = living(owner_id, [text.id for text in some], scope=scope)
@@ -150,14 +211,10 @@ def recall(
             row = rows.get(text.id)
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
                 continue
-            floor = is_above_floor(asked, text, telling=telling, counts=counts)
-            floor = floor or (alike is not None and text.alike >= alike.floor)
-            passages.append(
-                passage_of(row, text, asked=asked, above_floor=floor, unmarked=unmarked)
-            )
+            passages.append(passage_of(row, text, matches=matches))
             if len(passages) == limit:
-                return Recalled(passages, asked.ignored, share, is_late)
-    return Recalled(passages, asked.ignored, share, is_late)
+                return Recalled(passages, asked.ignored, share, matches.is_late)
+    return Recalled(passages, asked.ignored, share, matches.is_late)
 
 
 def without_speakers(owner_id: int, question: str) -> str:
@@ -288,14 +345,7 @@ def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
     return texts
 
 
-def passage_of(
-    row: SearchText,
-    found: FoundText,
-    *,
-    asked: ParsedQuestion,
-    above_floor: bool,
-    unmarked: int = 0,
-) -> Passage:
+def passage_of(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
     """Return a text of the index as a passage."""
     message, summary = row.message, row.summary
     if message is not None:
@@ -306,7 +356,7 @@ def passage_of(
         text = summary.text[: archive.MOST_CHARACTERS]
     else:
         raise AssertionError(row.pk)
-    marks = marks_of(text, asked) if len(text) > unmarked else []
+    marks = marks_of(text, matches.asked)
     start, end = around(text, marks)
     return Passage(
         message_id=row.message_id,
@@ -323,6 +373,6 @@ def passage_of(
         end=end,
         marks=marks,
         score=found.mark,
-        why=asked.units([*found.shared, *found.cited]),
-        above_floor=above_floor,
+        why=matches.shared_words(found),
+        above_floor=matches.is_above_floor(found),
     )

@@ -349,8 +349,10 @@ def governed(branch: Branch) -> Branch:
     Most chats have none, and joining its seventy columns costs more than the rest of the query.
     """
     if branch.active_compaction_id is not None:
-        rows = Compaction.objects.select_related("base")
-        branch.active_compaction = rows.get(pk=branch.active_compaction_id)
+        active = statements.COMPACTION.first(compaction=branch.active_compaction_id)
+        if active is None:
+            raise Compaction.DoesNotExist
+        branch.active_compaction = active
     return branch
 
 
@@ -625,8 +627,7 @@ def never_folded(
     """
     pins: tuple[engine.Message, ...] = ()
     if hidden_to:
-        hidden = history.on_path(branch, after=0, before=hidden_to + 1)
-        pinned = hidden.filter(pinned_at__isnull=False).order_by("seq")
+        pinned = history.pinned(branch, before=hidden_to + 1)
         pins = history.load_all(pinned, counter=counter, zone=zone)
     if summary is None or not summary.exceptions:
         return pins, ()

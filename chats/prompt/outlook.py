@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from chats.memory import references
+from chats.memory.excerpts import find_in_chat
 from chats.models import Branch, Compaction
 from chats.prompt import composition, model_choice, person, tail, tokenizer
 from chats.record import receipts, states, zones
@@ -162,14 +163,14 @@ def excerpts(
     if room is None:
         return ()
     is_closed = branch.chat.without_memory or not given.values.archive
-    found = references.find_in_chat(
+    found = find_in_chat(
         branch,
         question=references.asked_with(question, seq=asked.before, branch=branch),
         before=asked.before,
         values=given.values,
         room=room.tokens,
         sent=room.sent,
-        is_closed=lambda _: is_closed,
+        is_closed=is_closed,
         counter=given.counter,
         at=at,
     )

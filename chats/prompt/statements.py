@@ -3,7 +3,7 @@
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Now
 
-from chats.models import Branch, MemorySettings, Message, ProviderAccount
+from chats.models import Branch, Compaction, MemorySettings, Message, ProviderAccount
 from contextpolicy.models import ModelSpec
 from speed import prepared
 
@@ -27,6 +27,12 @@ ACCOUNT = prepared.Select(
 
 
 BRANCH = prepared.Select(lambda at: Branch.objects.filter(pk=at("branch")))
+
+
+# A compaction with its base. Compiling the hundred and forty columns takes longer than reading.
+COMPACTION = prepared.Select(
+    lambda at: Compaction.objects.select_related("base").filter(pk=at("compaction"))
+)
 
 
 MEMORY = prepared.Select(lambda at: MemorySettings.objects.filter(owner=at("owner")))

@@ -16,6 +16,7 @@ from pathlib import Path
 import tiktoken
 
 from contextpolicy.engine.tokens import ApproximateCounter, TokenCounter
+from speed.counts import CountCache
 
 VOCABULARY = Path(__file__).parent / "vocabulary" / "o200k_base.tiktoken.gz"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -52,13 +53,18 @@ class O200kCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens. Lookalikes of special tokens count as plain text."""
-        if not text:
-            return 0
-        encoding = load()
-        return sum(
-            len(encoding.encode_ordinary(text[start : start + SLICE]))
-            for start in range(0, len(text), SLICE)
-        )
+        return _counts.count(text) if text else 0
+
+
+def _count(text: str) -> int:
+    encoding = load()
+    return sum(
+        len(encoding.encode_ordinary(text[start : start + SLICE]))
+        for start in range(0, len(text), SLICE)
+    )
+
+
+_counts = CountCache(_count)
 
 
 def counter_for_pages(*, wait: float = 0) -> TokenCounter:

@@ -102,14 +102,18 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
     """Yield the messages between two seqs, newest first, in growing pages."""
     size = FIRST_PAGE
     while parts := within(branch, after=after, before=before):
-        named = zip(statements.part_names(len(parts)), parts, strict=True)
-        values = {n: v for names, part in named for n, v in zip(names, part, strict=True)}
-        found = statements.history_page(len(parts), size).rows(**values)
+        found = statements.history_page(len(parts), size).rows(**statements.named(parts))
         yield from found
         if len(found) < size:
             return
         before = found[-1].seq or 0
         size *= PAGE_GROWTH
+
+
+def pinned(branch: Branch, *, before: int) -> list[Message]:
+    """Return the pinned messages below a seq, oldest first."""
+    parts = within(branch, after=0, before=before)
+    return statements.pinned_messages(len(parts)).rows(**statements.named(parts)) if parts else []
 
 
 def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:

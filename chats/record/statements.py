@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from chats.models import Branch, Chat, Message, Receipt, Turn
+from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from speed import prepared
 
 
@@ -93,6 +93,23 @@ def history_page(parts: int, size: int) -> prepared.Select[Message]:
     return prepared.Select(build)
 
 
+@cache
+def pinned_messages(parts: int) -> prepared.Select[Message]:
+    """Return the query for the pinned messages in that many pieces of a path, oldest first."""
+
+    def build(at: prepared.At) -> QuerySet[Message]:
+        places = [(at(branch), at(above), at(last)) for branch, above, last in part_names(parts)]
+        return in_parts(places).filter(pinned_at__isnull=False).order_by("seq")
+
+    return prepared.Select(build)
+
+
+def named(parts: Sequence[tuple[Any, Any, Any]]) -> dict[str, Any]:
+    """Return the pieces of a path as values of a query, by name."""
+    names = zip(part_names(len(parts)), parts, strict=True)
+    return {name: value for each, part in names for name, value in zip(each, part, strict=True)}
+
+
 OWN_CHAT = prepared.Select(
     lambda at: Chat.objects.select_related("model").filter(
         pk=at("chat"), owner_id=at("owner"), deleted_at=None
@@ -122,5 +139,28 @@ CALLS = prepared.Select(
         Receipt.objects.filter(turn=at("turn"), attempt=at("attempt"))
         .order_by("step", "call")
         .values_list("pk", "commitment", "body_sha256", "salt")
+    )
+)
+
+
+# The excerpts of a turn that may still be sent, in order, with the columns that a prompt shows.
+REFERENCED_TEXTS = prepared.Select(
+    lambda at: (
+        TurnReference.objects.filter(
+            turn=at("turn"),
+            message__branch__chat__owner=at("owner"),
+            message__branch__chat__deleted_at=None,
+            message__excluded=False,
+            message__erased_at=None,
+        )
+        .order_by("place")
+        .values_list(
+            "start",
+            "end",
+            "message__role",
+            "message__speaker",
+            "message__created_at",
+            "message__parts",
+        )
     )
 )

@@ -21,7 +21,7 @@ from chats.compaction import embedding
 from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreachable
 from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
-from chats.memory import meaning, references
+from chats.memory import excerpts, meaning, references
 from chats.memory.meaning import Look
 from chats.memory.recall import without_speakers
 from chats.memory.references import ChosenReferences
@@ -32,6 +32,7 @@ from chats.turns.lease import Lease, locked_turn, write
 from contextpolicy.engine.markers import strip_markers
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
+from speed import prepared
 
 logger = logging.getLogger(__name__)
 # Reasons why a turn has no retrieved context; `chats.web.reasons` has a sentence for each.
@@ -193,29 +194,29 @@ def search(
     seq: int = 0,
 ) -> ChosenReferences:
     """Search the owner's chats, or this chat if `room` is given, for a turn's question."""
-    branch = composition.governed(composition.read_branch(turn))
+    branch = composition.read_branch(turn)
     question = question_row(turn, branch=branch, seq=seq)
     if question is None:
         return ChosenReferences(note="none")
-    active = composition.governing(branch.active_compaction, values=values)
     look = None
     if asked.space_id:
         give_up = began + COMPARED_WITHIN * settings.REFERENCES_SECONDS
         look = partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
     if room is not None:
-        found = references.find_in_chat(
+        found = excerpts.find_in_chat(
             branch,
             question=searched_text(question, branch=branch),
             before=question.seq or branch.last_seq + 1,
             values=values,
             room=room,
             sent=sent,
-            is_closed=is_closed,
+            is_closed=branch.chat.without_memory or not values.archive,
             counter=counter,
             at=question.created_at,
             look=look,
         )
         return replace(found, by_words=asked.note or found.by_words)
+    active = composition.governing(composition.governed(branch).active_compaction, values=values)
     found = references.find(
         chat=branch.chat,
         question=searched_text(question, branch=branch),
@@ -248,27 +249,28 @@ def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]
     committed before and is seen, or runs later and finds the row. Safe to repeat after a commit
     with unknown outcome. Raises `LeaseLost`.
     """
-    kept = Message.objects.filter(pk__in=[row.message_id for row in found.references])
-    chats = set(kept.values_list("branch__chat", flat=True))
     # Ordered by id to avoid deadlocks between turns.
-    locked = Chat.objects.select_for_update(no_key=True).filter(pk__in=chats)
+    locked = Chat.objects.select_for_update(no_key=True).filter(pk__in=found.chat_ids)
     list(locked.order_by("pk").values_list("pk"))
+    kept = Message.objects.filter(pk__in=[row.message_id for row in found.references])
     there = set(kept.filter(erased_at=None, excluded=False).values_list("pk", flat=True))
     tail = {**(locked_turn(lease).tail or {}), "references": found.note}
     if found.by_words:
         tail["vectors"] = found.by_words
     TurnReference.objects.filter(turn=turn).delete()
-    TurnReference.objects.bulk_create(
-        TurnReference(
-            turn=turn,
-            place=place,
-            message_id=row.message_id,
-            start=row.start,
-            end=row.end,
-            score=row.score,
-        )
-        for place, row in enumerate(found.references, start=1)
-        if row.message_id in there
+    prepared.insert_all(
+        [
+            TurnReference(
+                turn=turn,
+                place=place,
+                message_id=row.message_id,
+                start=row.start,
+                end=row.end,
+                score=row.score,
+            )
+            for place, row in enumerate(found.references, start=1)
+            if row.message_id in there
+        ]
     )
     write(lease, tail=tail)
     return tail

@@ -71,11 +71,10 @@ def lost_at(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp
         return "search late"
     ranks = {one.seq: rank for rank, one in enumerate(found.passages)}
     rank = ranks.get(seq)
-    if rank is None or references.strength(found.passages[rank]) < found.values.reference_floor:
+    if rank is None or found.passages[rank].strength < found.values.reference_floor:
         return "floor"
-    if len(found.excerpts) >= found.values.reference_count:
-        return "rank"
-    return "rank" if rank >= references.OWN_CANDIDATES else "share of the budget"
+    is_full = len(found.excerpts) >= found.values.reference_count
+    return "rank" if is_full else "share of the budget"
 
 
 def is_indexed(message: Message) -> bool:

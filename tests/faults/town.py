@@ -1,6 +1,7 @@
 """Chats of four kinds, and the operations of a person and a worker in them, for `crashes`."""
 
 import asyncio
+import logging
 import random
 import time
 import uuid
@@ -54,6 +55,15 @@ Deed = Callable[[], Any]
 Deeds = dict[str, Deed]
 
 
+class UnexpectedFailures(logging.Handler):
+    """Ends the program at a failure that the product survives and only logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise a violation with the cause."""
+        cause = record.exc_info[1] if record.exc_info else None
+        raise Violation(f"{record.getMessage()}: {cause!r}") from cause
+
+
 class Summariser:
     """Writes good and bad summaries, or none, at random."""
 
@@ -81,6 +91,7 @@ def prepare(dice: random.Random) -> User:
     """Create tables, Alice, models and policies, and install a fake queue and summariser."""
     call_command("migrate", verbosity=0)
     put(queue, "publish", after_commit)
+    logging.getLogger("chats").addHandler(UnexpectedFailures(level=logging.ERROR))
     use(dice)
     now = timezone.now()
     ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
@@ -118,7 +129,7 @@ def wait_long() -> None:
             cursor.execute("SET lock_timeout = '60s'")
 
 
-def after_commit(task: str, _arguments: dict[str, str], *, countdown: float) -> None:
+def after_commit(task: str, _arguments: dict[str, str], *, countdown: float = 0.0) -> None:
     """Replaces the broker: no worker listens, but tasks must not be sent before the commit."""
     if connection.in_atomic_block:
         raise Violation(f"{task} was sent inside a transaction")

@@ -69,6 +69,17 @@ def test_an_inserted_row_is_the_stored_one(now: datetime) -> None:
     assert not row._state.adding
 
 
+@pytest.mark.parametrize("number", [0, 1, prepared.MOST_ROWS, 2 * prepared.MOST_ROWS + 3])
+def test_inserted_rows_are_the_stored_ones(now: datetime, number: int) -> None:
+    rows = [event(seq=seq, now=now + timedelta(seconds=seq)) for seq in range(number)]
+    prepared.insert_all(rows)
+    names = [field.attname for field in AuditEvent._meta.concrete_fields if field.attname != "id"]
+    stored = AuditEvent.objects.order_by("seq")
+    assert [[getattr(row, name) for name in names] for row in stored] == [
+        [getattr(row, name) for name in names] for row in rows
+    ]
+
+
 def test_rows_are_found_by_identifier_and_time_with_other_values_each_time(now: datetime) -> None:
     for seq in (1, 2, 3):
         prepared.insert(event(seq=seq, now=now + timedelta(minutes=seq)))

@@ -12,7 +12,8 @@ class DeadlineExecutor:
     """A few threads that run the call with the earliest deadline first.
 
     A call with patience runs after calls that arrive before its deadline. Its deadline bounds the
-    delay.
+    delay. A call of older work runs before calls of newer work, so that of many turns that begin
+    together each is served as a whole, and not all of them at the end.
     """
 
     def __init__(self, number: int) -> None:
@@ -22,10 +23,16 @@ class DeadlineExecutor:
             PriorityQueue()
         )
 
-    def submit(self, call: Callable[[], Any], *, patience: float = 0.0) -> "Future[Any]":
-        """Run the call in a thread. Other calls may run before it for up to `patience` seconds."""
+    def submit(
+        self, call: Callable[[], Any], *, patience: float = 0.0, since: float | None = None
+    ) -> "Future[Any]":
+        """Run the call in a thread. Other calls may run before it for up to `patience` seconds.
+
+        `since`: the monotonic time at which its work began; default: now.
+        """
         outcome: Future[Any] = Future()
-        self.calls.put((time.monotonic() + patience, next(self.order), outcome, call))
+        begun = time.monotonic() if since is None else since
+        self.calls.put((begun + patience, next(self.order), outcome, call))
         # One task per call. Each task runs whichever call is next.
         self.executor.submit(self.take_next)
         return outcome

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -51,6 +52,8 @@ SPARE_THREADS = 2
 # How long a call may wait behind others, in seconds. At the end of a reply the reader already has
 # the text; at its start the reader is still waiting.
 PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
+# When the turn of a task was asked for, as monotonic time.
+ASKED_AT: ContextVar[float | None] = ContextVar("asked_at", default=None)
 # Seconds that a call waits for an unavailable database. The lease lasts longer.
 DB_PATIENCE = 20.0
 # Time limit for releasing turns when a worker shuts down, in seconds.
@@ -125,6 +128,7 @@ class Runtime:
         self, turn_id: uuid.UUID, opened: "DatabaseCall[Opening | None]", over: "Future[None]"
     ) -> None:
         """Work on one turn and report its end. Exceptions never stop the loop."""
+        ASKED_AT.set(opened.asked_at)
         try:
             await run(opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs)
         except Exception:
@@ -229,7 +233,8 @@ class DatabaseCall(Generic[Result]):
 
     def submit(self) -> "Future[Result]":
         """Make one attempt, in a thread."""
-        return self.threads.submit(self.call, patience=self.patience)
+        since = None if self.patience else ASKED_AT.get()
+        return self.threads.submit(self.call, patience=self.patience, since=since)
 
     async def answer(self) -> Result:
         """Return the function's result, or raise its exception."""

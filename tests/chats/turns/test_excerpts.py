@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.memory import archive, references
+from chats.memory import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from chats.prompt.next_context import next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
@@ -182,7 +182,7 @@ def test_what_asks_nothing_brings_only_a_few_close_matches(
     stated = block_of(say("I saw the heron of Lake Vogt again."))
     asked = block_of(say("What did the heron of Lake Vogt eat?"))
 
-    assert stated.count("ate fish") == references.STATED_COUNT
+    assert stated.count("ate fish") == excerpts.STATED_COUNT
     assert asked.count("ate fish") == 14
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
+from functools import partial
 
 import pytest
 
@@ -76,3 +77,15 @@ def test_a_call_that_was_given_up_is_not_made(
     held()
     wait([kept], timeout=10)
     assert done == ["kept"]
+
+
+def test_calls_of_older_work_run_first(one: DeadlineExecutor, held: Callable[[], None]) -> None:
+    begun = time.monotonic()
+    ran: list[str] = []
+    calls = [
+        one.submit(partial(ran.append, "the opening of a newer turn")),
+        one.submit(partial(ran.append, "an older turn"), since=begun - 1),
+    ]
+    held()
+    wait(calls)
+    assert ran == ["an older turn", "the opening of a newer turn"]

@@ -1,0 +1,252 @@
+"""Choose excerpts of a chat that its prompt leaves out and that help to answer a question.
+
+Texts are read as plain values in a few queries, because hundreds of rows of models would take
+longer than the search.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from chats.memory import archive
+from chats.memory.marking import around, marks_of
+from chats.memory.meaning import Look
+from chats.memory.question import ParsedQuestion, asked_in, is_greeting, is_question
+from chats.memory.recall import Matches, Scope, match_texts
+from chats.memory.references import LONGEST, ChosenReferences, Reference, excerpt
+from chats.models import Branch, SearchPlace
+from chats.models.search import SEQ_BITS, SUMMARY_SEQ
+from chats.record import history, statements
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
+
+# Number of the best matches whose neighbours are added before other matches, and of the others that
+# are read together.
+BEST = 25
+OTHERS = 50
+# Where room is left, the best matches bring more of the conversation around them, the nearest
+# messages first; each group of steps is one query.
+BESIDE = (1, -1)
+CONTEXT = tuple(
+    tuple(step for far in reach for step in (far, -far)) for reach in (range(2, 6), range(6, 21))
+)
+# A neighbour of fewer characters is too short to be useful, unless it answers a question.
+SHORTEST = 20
+# A message that is not a question gets fewer excerpts, with more shared words each.
+STATED_FLOOR, STATED_COUNT = 2, 8
+# Tokens for the date, speaker and line break of an excerpt.
+ENTRY_TOKENS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingMessage:
+    """A message that answers a question: its `seq`, the number of shared words, its score."""
+
+    seq: int
+    strength: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageText:
+    """The id and the text of a message, and its tokens if they are known."""
+
+    message_id: uuid.UUID
+    text: str
+    tokens: int | None = None
+
+
+class PathTexts:
+    """The texts of a branch's messages below the `seq` `before`, except those with a `seq` in
+    `sent`; read in groups.
+    """
+
+    def __init__(self, branch: Branch, *, before: int, sent: Collection[int]) -> None:
+        self.pieces = history.within(branch, after=0, before=before)
+        self.sent = frozenset(sent)
+        # None: missing, erased or excluded.
+        self.known: dict[int, MessageText | None] = {}
+
+    def read(self, seqs: Iterable[int]) -> None:
+        """Read the messages that were not read before, in one query."""
+        missing = set(seqs) - self.known.keys() - self.sent
+        if not missing or not self.pieces:
+            return
+        rows = statements.in_parts(self.pieces).filter(
+            seq__in=missing, excluded=False, erased_at=None
+        )
+        self.known |= dict.fromkeys(missing)
+        columns = ("seq", "pk", "parts", "token_count")
+        for seq, message_id, parts, tokens in rows.order_by().values_list(*columns):
+            text = "\n".join(archive.texts_of(parts))
+            is_plain = tokens is not None and [part["type"] for part in parts] == ["text"]
+            known = tokens - MESSAGE_OVERHEAD if tokens is not None and is_plain else None
+            self.known[seq or 0] = MessageText(message_id, text, known)
+
+    def get(self, seq: int) -> MessageText | None:
+        """Return a message that was read, or None."""
+        return self.known.get(seq)
+
+
+def find_in_chat(
+    branch: Branch,
+    *,
+    question: str,
+    before: int,
+    values: PolicyValues,
+    room: int,
+    sent: Collection[int],
+    is_closed: bool,
+    counter: TokenCounter,
+    at: datetime,
+    look: Look | None = None,
+) -> ChosenReferences:
+    """Choose excerpts of a branch that its prompt leaves out, best first, within `room` tokens.
+
+    `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
+    `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
+    match. A question also brings the next message. `is_closed`: the chat excludes its messages from
+    search. `note` is as for `references.find`.
+    """
+    if is_closed or is_greeting(question):
+        return ChosenReferences(note="none")
+    matches = match_texts(
+        branch.chat.owner_id,
+        asked_in(question, at=at),
+        scope=Scope("chat", branch.chat_id),
+        look=look,
+    )
+    late = "late" if matches.is_late else ""
+    found = list(on_branch(matches, branch=branch, before=before, sent=sent))
+    if not found:
+        return ChosenReferences(note="none", by_words=late)
+    asks = is_question(question)
+    floor = values.reference_floor if asks else max(values.reference_floor, STATED_FLOOR)
+    telling = [each for each in found if each.strength >= floor]
+    filling = Filling(
+        asked=matches.asked,
+        texts=PathTexts(branch, before=before, sent=sent),
+        room=room,
+        counter=counter,
+        most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
+    )
+    fill(filling, best=telling[:BEST], others=telling[BEST:], asks=asks)
+    if not filling.chosen:
+        return ChosenReferences(note="below_floor", by_words=late)
+    ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
+    return ChosenReferences(ordered, by_words=late, chat_ids=frozenset({branch.chat_id}))
+
+
+def on_branch(
+    matches: Matches, *, branch: Branch, before: int, sent: Collection[int]
+) -> Iterator[MatchingMessage]:
+    """Yield the matches that are messages of a branch's path and not in its prompt, best first."""
+    pieces = history.within(branch, after=0, before=before)
+    ranges = {branch_id: (above, last) for branch_id, above, last in pieces}
+    places = SearchPlace.objects.filter(branch__in=ranges).values_list("pk", "branch")
+    of_place = {place: ranges[branch_id] for place, branch_id in places}
+    for text in matches.texts:
+        place, seq = text.id >> SEQ_BITS, text.id & SUMMARY_SEQ
+        above, last = of_place.get(place, (0, 0))
+        if above < seq <= last and seq not in sent:
+            yield MatchingMessage(seq, matches.strength(text), text.mark)
+
+
+@dataclass(slots=True)
+class Filling:
+    """Excerpts by seq, the remaining tokens, and the maximum number."""
+
+    asked: ParsedQuestion
+    texts: PathTexts
+    room: int
+    counter: TokenCounter
+    most: int
+    chosen: dict[int, Reference] = field(default_factory=dict)
+
+    def add_matches(self, found: Sequence[MatchingMessage]) -> bool:
+        """Add matches in order; return False once one does not fit."""
+        self.texts.read(each.seq for each in found)
+        return all(self.add_match(each) for each in found)
+
+    def add_match(self, found: MatchingMessage) -> bool:
+        """Add a match; return False if it does not fit."""
+        said = self.texts.get(found.seq)
+        if said is None:
+            return True
+        cut = said.text[: archive.MOST_CHARACTERS]
+        return self.add(found, said, *excerpt_range(cut, asked=self.asked))
+
+    def add_neighbours(self, found: Sequence[MatchingMessage], steps: Sequence[int]) -> bool:
+        """Add the messages some steps from each chosen match; return False once full.
+
+        An answer, or the message that defines "it", often shares no word with the question.
+        """
+        self.texts.read(each.seq + step for each in found for step in steps)
+        for step in steps:
+            for each in found:
+                said = self.texts.get(each.seq + step)
+                if said is None or not said.text or each.seq not in self.chosen:
+                    continue
+                if len(said.text) < SHORTEST and not (step == 1 and self.asks(each.seq)):
+                    continue
+                beside = MatchingMessage(each.seq + step, 0, each.score)
+                if not self.add(beside, said, 0, min(len(said.text), LONGEST)):
+                    return False
+        return True
+
+    def asks(self, seq: int) -> bool:
+        """Return True if a message that was read is a question."""
+        said = self.texts.get(seq)
+        return said is not None and is_question(said.text)
+
+    def add(self, found: MatchingMessage, said: MessageText, start: int, end: int) -> bool:
+        """Add an excerpt once; return False if it does not fit."""
+        if found.seq in self.chosen:
+            return True
+        is_whole = start == 0 and end == len(said.text)
+        tokens = said.tokens if is_whole else None
+        if tokens is None:
+            tokens = self.counter.count(excerpt(said.text, start, end))
+        self.room -= tokens + ENTRY_TOKENS
+        fits = self.room >= 0 and len(self.chosen) < self.most
+        if fits:
+            score = round(found.score, 4)
+            self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
+        return fits
+
+
+def fill(
+    filling: Filling,
+    *,
+    best: Sequence[MatchingMessage],
+    others: Sequence[MatchingMessage],
+    asks: bool,
+) -> None:
+    """Add the best matches, then others, until one does not fit; a question brings neighbours."""
+    first = [each.seq + step for each in best for step in ((0, *BESIDE) if asks else (0,))]
+    filling.texts.read([*first, *(each.seq for each in others[:OTHERS])])
+    if not filling.add_matches(best) or (asks and not filling.add_neighbours(best, BESIDE)):
+        return
+    for start in range(0, len(others), OTHERS):
+        if not filling.add_matches(others[start : start + OTHERS]):
+            return
+    if not asks or not filling.add_neighbours(others, BESIDE):
+        return
+    for steps in CONTEXT:
+        # Remaining room is filled with more context around the best matches.
+        if not filling.add_neighbours(best, steps):
+            return
+
+
+def excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:
+    """Return the part of a message's text for an excerpt: all, or around the first match."""
+    length = len(text)
+    if length <= LONGEST:
+        return 0, length
+    middle = sum(around(text, marks_of(text, asked))) // 2
+    start = min(max(middle - LONGEST // 2, 0), length - LONGEST)
+    space = text.find(" ", start, start + LONGEST // 5) if start else -1
+    end = min(start + LONGEST, length)
+    last = text.rfind(" ", end - LONGEST // 5, end) if end < length else end
+    return (space + 1 if space >= 0 else start), (last if last > 0 else end)
