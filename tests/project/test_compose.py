@@ -118,6 +118,13 @@ def test_our_containers_get_all_settings_and_are_bounded(compose: Any, name: str
     assert service["environment"]["TMPDIR"].startswith("/data/")
 
 
+def test_one_service_builds_the_image_of_all(compose: Any) -> None:
+    services = {name: compose["services"][name] for name in OURS}
+    assert [name for name, service in services.items() if "build" in service] == ["setup"]
+    assert len({service["image"] for service in services.values()}) == 1
+    assert {service["pull_policy"] for service in services.values()} == {"never"}
+
+
 def test_every_log_is_rotated(compose: Any) -> None:
     for service in compose["services"].values():
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
