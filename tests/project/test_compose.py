@@ -135,6 +135,8 @@ def test_health_checks_can_fail(compose: Any) -> None:
     assert "-d replies@$$(hostname)" in services["worker"]["healthcheck"]["test"][1]
     assert "-d background@$$(hostname)" in services["background"]["healthcheck"]["test"][1]
     assert "st_mtime" in services["beat"]["healthcheck"]["test"][-1]
+    # The server that only creates the database listens on the socket.
+    assert "pg_isready -h 127.0.0.1 " in services["postgres"]["healthcheck"]["test"][1]
 
 
 @pytest.mark.parametrize(("age", "code"), [(0, 0), (61, 1), (None, 1)])
