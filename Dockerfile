@@ -11,11 +11,6 @@ RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt} \
         ${SEMANTIC:+-r constraints-semantic.txt}
-
-FROM ${PYTHON_IMAGE}
-RUN useradd --uid 10001 --home-dir /data --no-create-home --no-log-init --shell /usr/sbin/nologin palimpsest \
-    && install -d -m 0700 -o palimpsest -g palimpsest /data
-COPY --from=build /venv /venv
 WORKDIR /app
 COPY manage.py pyproject.toml ./
 COPY project project
@@ -27,6 +22,15 @@ COPY templates templates
 COPY static static
 COPY locale locale
 COPY docs docs
+# In a checkout made with umask 077, only its owner can read the files.
+RUN chmod -R a+rX .
+
+FROM ${PYTHON_IMAGE}
+RUN useradd --uid 10001 --home-dir /data --no-create-home --no-log-init --shell /usr/sbin/nologin palimpsest \
+    && install -d -m 0700 -o palimpsest -g palimpsest /data
+COPY --from=build /venv /venv
+COPY --from=build /app /app
+WORKDIR /app
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

@@ -15,3 +15,5 @@ printf 'postgres://palimpsest_app:%s@postgres:5432/palimpsest\n' "$(cat secrets/
 # The containers read each file as another user; on this machine only the owner can open the folder.
 chmod 0644 secrets/*
 chmod 0700 secrets
+# PostgreSQL's container runs this script as another user too. With umask 077 it could not read it.
+chmod a+rx app-role.sh

@@ -154,6 +154,13 @@ def test_the_check_of_the_schedule_looks_at_its_file(
     assert done.returncode == code
 
 
+def test_the_image_is_readable_whatever_the_umask_of_the_checkout() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    rest = text.partition("RUN chmod -R a+rX .")[2]
+    assert "COPY --from=build /app /app" in rest
+    assert not re.search(r"^COPY (?!--from=build)", rest, re.MULTILINE)
+
+
 def test_only_what_the_image_has_reaches_the_build() -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
@@ -170,11 +177,15 @@ def test_the_secrets_are_made_for_their_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "deploy"
     folder.mkdir()
     script = shutil.copy(ROOT / "deploy" / "make-secrets.sh", folder)
+    role = folder / "app-role.sh"
+    role.touch(mode=0o700)
     for _ in range(2):
         subprocess.run([str(shutil.which("sh")), script], check=True)  # our own command
     secrets = folder / "secrets"
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
     assert {path.name for path in secrets.iterdir()} >= {"secret_key", "owner_url", "app_url"}
+    # The container of PostgreSQL has to read it, whatever the umask of the checkout.
+    assert stat.S_IMODE(role.stat().st_mode) == 0o755
 
 
 def test_the_smoke_test_is_sound_and_its_client_knows_each_step() -> None:
