@@ -13,6 +13,8 @@ place=$(mktemp -d)
 export COMPOSE_PROJECT_NAME="${COMPOSE_PROJECT_NAME:-palimpsest-smoke-$$}"
 export PALIMPSEST_PORT="${PALIMPSEST_PORT:-18420}"
 export PALIMPSEST_PUBLIC_URL=https://chat.example.org
+# Not `latest`: a running installation on this machine keeps its image.
+export PALIMPSEST_IMAGE="palimpsest:smoke-$$"
 
 say() { printf '\n== %s\n' "$*"; }
 # Only long-running services are named: `--wait` fails for a service that ends, such as the setup.
@@ -27,9 +29,13 @@ finish() {
         compose logs --tail 30 || true
     fi
     if [ -n "${KEEP:-}" ]; then
-        printf 'Left running in %s: %s compose -p %s down --volumes\n' "$place" "$DOCKER" "$COMPOSE_PROJECT_NAME"
+        say "Left running; to remove it:"
+        echo "$DOCKER compose -p $COMPOSE_PROJECT_NAME down --volumes"
+        echo "$DOCKER image rm $PALIMPSEST_IMAGE"
+        echo "rm -r $place"
     else
         compose down --volumes --remove-orphans --timeout 10 || true
+        "$DOCKER" image rm "$PALIMPSEST_IMAGE" >/dev/null || true
         rm -rf "$place"
     fi
     exit "$code"
@@ -45,8 +51,7 @@ sh "$place/deploy/make-secrets.sh"
 test "$(find "$place/deploy/secrets" -prune -perm 700)" || { echo "The folder of secrets is open." >&2; exit 1; }
 
 say "Build and start; every service becomes healthy"
-compose build
-up
+up --build
 
 say "Sign in with the link that the setup printed"
 link=$(compose logs --no-log-prefix setup | sed -n 's|.*\(/login/link/[^ ]*\).*|\1|p' | tail -1)
@@ -59,8 +64,10 @@ client chat "The bridge opens at six." 1
 say "A summary"
 client summary
 
-say "No second sign-in link in the logs after another start"
+say "Another start recreates no container and logs no second sign-in link"
+running=$(compose ps --quiet | sort)
 up
+test "$(compose ps --quiet | sort)" = "$running" || { echo "Containers were recreated." >&2; exit 1; }
 test "$(compose logs --no-log-prefix setup | grep -c '/login/link/')" -eq 1
 
 say "Two workers"
