@@ -152,7 +152,7 @@ def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
         supervisor.add(replies())
         supervisor.take(background())
         if wait_for_page(supervisor, page, host=host, port=port):
-            sys.stdout.write(welcome)
+            sys.stdout.write(f"{welcome}Stop with Ctrl-C.\n")
             sys.stdout.flush()
     supervisor.watch()
 

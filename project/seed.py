@@ -49,7 +49,6 @@ def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
         f"\n{notice}Palimpsest runs at {address}\n"
         f"{sign_in if token else ''}"
         f"{'Another' if token else 'Sign-in'} link: {link_command()}\n"
-        "Stop with Ctrl-C.\n"
     )
 
 
