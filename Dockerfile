@@ -24,6 +24,8 @@ COPY locale locale
 COPY docs docs
 # In a checkout made with umask 077, only its owner can read the files.
 RUN chmod -R a+rX .
+# The root is read-only, so no process can write bytecode: without it, each start compiles the code again.
+RUN python -m compileall -q --invalidation-mode unchecked-hash .
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --home-dir /data --no-create-home --no-log-init --shell /usr/sbin/nologin palimpsest \
