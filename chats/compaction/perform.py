@@ -24,7 +24,7 @@ from contextpolicy.engine import costs
 from contextpolicy.engine.acceptance import keep_sections, verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.claims import without_labels
-from contextpolicy.engine.extractive import EXTRACTIVE_V6, extractive_summary
+from contextpolicy.engine.extractive import EXTRACTIVE_V7, extractive_summary
 from contextpolicy.engine.facts import retention
 from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.prompts import (
@@ -66,7 +66,7 @@ class Written:
     is_unreported: bool = False
     # SHA-256 of each call's request body as sent.
     bodies: list[str] = field(default_factory=list)
-    prompt_version: str = EXTRACTIVE_V6
+    prompt_version: str = EXTRACTIVE_V7
 
     @property
     def is_sound(self) -> bool:

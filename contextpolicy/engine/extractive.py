@@ -45,7 +45,7 @@ from contextpolicy.engine.sayings import (
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import border_before
 
-EXTRACTIVE_V6 = "extractive-v6"
+EXTRACTIVE_V7 = "extractive-v7"
 # In characters; the shorter limits are tried if no sentence fits.
 SENTENCE_LENGTHS = (400, 120, 50)
 # Maximum size of a summary as a share of the messages it replaces; a larger one would gain little.

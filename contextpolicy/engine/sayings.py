@@ -176,9 +176,11 @@ def is_small_talk(said: Saying) -> bool:
 
     They may contain a name ("Woah, Maria, that sounds cool!").
     """
-    if said.facts or said.section in ("Decisions", "Preferences"):
-        return False
     plain = without_marks(said.text).strip()
+    # "I 100% agree" states no number.
+    facts = said.facts.keys() - ({"100"} if _EMPHASIS.search(plain) else set())
+    if facts or said.section in ("Decisions", "Preferences"):
+        return False
     is_short = len(plain.encode()) < SHORTEST_STATEMENT
     is_cry = plain.endswith("!") and len(plain.split()) <= LONGEST_CRY
     return is_short or (is_cry and " " in plain) or bool(_COURTESY.match(plain))
@@ -279,14 +281,16 @@ _REQUEST = re.compile(
     re.IGNORECASE,
 )
 _PREFERRED = re.compile(
-    r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)|always|"
+    r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)|"
+    r"always(?! (?:here|there|been?|ha(?:ve|s|ving)|a|so|too|very|fun|good|great|nice|cool)\b)|"
     r"don['’]t like|lieber|bevorzug\w*|möchte|immer|préfère|toujours|prefiero|me gusta|siempre)\b"
     r"|喜欢|偏好|不喜欢|讨厌|总是|好き|嫌い|苦手|좋아|싫어|선호",
     re.IGNORECASE,
 )
 _FORBIDDEN = re.compile(
-    r"\b(?:never|must(?:n['’]t| not)?(?! (?:have|feel|seem|be (?:so|very|really|an?))\b)|"
-    r"(?:do|should)(?:n['’]t| not) (?!know|think|have|like|want)|"
+    r"\b(?:never|must(?:n['’]t| not)?(?!['’-]| (?:have|feel|seem|be (?:so|very|really|an?))\b)|"
+    r"(?:do|should)(?:n['’]t| not) "
+    r"(?!know|think|have|like|want|worry|give up|be (?:shy|sorry|too hard))|"
     r"may not|not allowed|forbidden|avoid|allergic|at (?:most|least)|no more than|only if|"
     r"niemals|nie|darf|dürfen|muss|müssen|verboten|jamais|interdit|nunca|prohibido)\b"
     r"|不要|不能|不许|禁止|必须|过敏|必ず|アレルギー|しないで|반드시|금지|하지 마|알레르기",
@@ -309,17 +313,33 @@ _NEEDED = re.compile(
     r"(?:need|have) to (?!say|admit|agree)",
     re.IGNORECASE,
 )
+_EMPHASIS = re.compile(r"\b100\s?% (?:agree|sure|certain|right|true)\b", re.IGNORECASE)
 _COURTESY = re.compile(
-    r"\W*(?:(?:yes|yeah|yep|yup|oh|aw+|haha|well)\W+)*(?:[^\W\d_]+,\s+)?"
+    r"\W*(?:(?:yes|yeah|yep|yup|no|nah|oh|ooh|oof|ugh|aw+|haha|well|ok(?:ay)?)\W+)*(?:[^\W\d_]+,\s+)?"
     r"(?:thanks?|thank you|thx|wo+w|woah|whoa|hey|"
     r"hi|hello|good (?:morning|evening|night)|bye|cool|great|awesome|"
     r"amazing|nice|glad|so (?:nice|good|happy|glad|great)|have an? (?:great|nice|good|lovely)|"
     r"congrat\w*|sounds|that(?:['’]s| is| sounds)|"
-    r"you(?:['’]re| are) welcome|welcome|absolutely|certainly|"
-    r"definitely|exactly|sure|of course|no problem|agreed|let['’]s move on|i think i['’]m good|"
+    r"you(?:['’]re| are) (?:\w+ )?(?:welcome|right)|welcome|absolutely|certainly|"
+    r"definitely|exactly|sure|of course|(?:no|not a) problem|agreed|let['’]s move on|"
+    r"i think i['’]m good|"
     r"(?:(?:it|that|everything)(?: all)? )?makes? (?:total |perfect |complete )?sense|"
     r"(?:that|everything)['’]s (?:all )?clear|"
     r"(?:how|what) about you|how are you|"
+    r"(?:i )?(?:(?:totally|completely|fully|really|100\s?%|couldn['’]t) )*agree(?! (?:to|on|that))|"
+    r"i (?:(?:totally|completely|really) )?(?:hear you|(?:know|see|get) what you mean)|"
+    r"no (?:doubts?|worries|rush)|my pleasure|don['’]t mention it|"
+    r"(?:so |really |very )*sorry to hear|(?:i )?(?:really )?appreciate (?:your|it|that)|"
+    r"your (?:(?:kind )?words|support|encouragement|kindness) (?:\w+ )?(?:means?|helps?|is|are)|"
+    r"wishing you|(?:best of |good )luck|take care|see you|long time no|"
+    r"talk (?:to you )?(?:soon|later)|"
+    r"keep (?:it up|going|up|pushing|at it)|stay (?:strong|positive|safe|tuned|well)|"
+    r"(?:i )?can['’]?t wait(?: to (?:see|hear|meet)|\W*$)|"
+    r"(?:i['’]m )?looking forward to (?:it|that|hear|see|meet)|"
+    r"(?:i )?hope (?:so|you(?:['’]re| are)|all|everything|things)|"
+    r"i['’]m doing (?:ok|good|fine|well|great)|"
+    r"i['’]m (?:(?:so|super|really|very) )?(?:proud of|happy for|excited for) you|"
+    r"take a look at (?:this|it)\W*$|"
     r"danke|hallo|gerne|super|toll|merci|bonjour|salut|gracias|hola|de nada)(?![^\W_])"
     r"|.*(?:谢谢|多谢|感谢|感激|不客气|你好|您好|再见|晚安|祝你|加油|太好了|太棒了|很高兴|真高兴|同感|"
     r"保持联系|谨记|试试看|受益|启发|幸运|没错|学到了很多|有道理|你说得|说得(?:很|非常|太)?[对好]|"

@@ -11,6 +11,7 @@ from contextpolicy.engine.acceptance import missing_sections, verdict
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.sayings import is_small_talk, saying
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [
@@ -418,3 +419,57 @@ def test_what_a_person_s_code_names_counts_in_the_model_s_words() -> None:
     assert "The function load_orders reads one folder. [#2]" in text
     assert "keep_rows" not in text
     assert "north store" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Totally agree, Mel.",
+        "I 100% agree, Ana.",
+        "No doubts, Caroline.",
+        "Yeah, I know what you mean.",
+        "Gina, good luck with that!",
+        "Oof, sorry to hear that.",
+        "Your kind words really mean a lot.",
+        "Can't wait to see what happens!",
+        "Sure, I am always there for you!",
+        "Hope all is good.",
+    ],
+)
+def test_courtesies_are_small_talk_although_they_name_a_person(text: str) -> None:
+    assert is_small_talk(saying(text, by_person=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I agree to the price of $40.",
+        "I agree that we move to Berlin.",
+        "No, the dog is called Rex.",
+        "Your support contract ends in June.",
+        "I can't wait for the concert on May 5.",
+        "Sorry, the meeting moved to Friday.",
+        "Keep the receipts in the red box.",
+        "Sure, my number is 555-1234.",
+        "I hope to study law.",
+        "I always drink tea.",
+    ],
+)
+def test_statements_that_resemble_courtesies_are_no_small_talk(text: str) -> None:
+    assert not is_small_talk(saying(text, by_person=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Wow, that must've been great!", "Facts"),
+        ("It's a must-have in my life.", "Facts"),
+        ("Don't worry, we have time.", "Facts"),
+        ("I'm always here to support you.", "Facts"),
+        ("You must not use port 80.", "Preferences"),
+        ("Don't use semicolons.", "Preferences"),
+        ("I always use tabs.", "Preferences"),
+    ],
+)
+def test_only_rules_and_tastes_are_preferences(text: str, name: str) -> None:
+    assert saying(text, by_person=True).section == name
