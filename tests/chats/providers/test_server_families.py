@@ -102,7 +102,7 @@ FAMILIES = (
     ),
     Family(
         name="Azure OpenAI",
-        source="Public documentation; not confirmed",
+        source="Public recording (`simple_chat.ts` of dto-btn/ssc-assistant)",
         reason="In a separate chunk after the text",
         end="`[DONE]`; filter results come in chunks without a choice or a delta",
         whole=(
@@ -213,13 +213,20 @@ FAMILIES = (
     ),
     Family(
         name="Mistral",
-        source="Public API description; not confirmed",
+        source="Public recording (`Mistral/streaming.md` of M-Lai-ai/LLM-Provider-reference)",
         reason="With the last text",
-        end="`[DONE]`",
+        end="`[DONE]`; the usage comes with the finish reason",
         whole=(
             piece(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]),
             *WORDS,
-            piece("stop", content="is lit."),
+            event(
+                {
+                    "choices": [
+                        {"index": 0, "delta": {"content": "is lit."}, "finish_reason": "stop"}
+                    ],
+                    "usage": {"prompt_tokens": 9, "total_tokens": 13, "completion_tokens": 4},
+                }
+            ),
             DONE,
         ),
         failed=(*WORDS, piece("error"), DONE),
@@ -254,13 +261,14 @@ FAMILIES = (
     ),
     Family(
         name="Open WebUI",
-        source="Public documentation; not confirmed",
-        reason="As the server behind it; functions may send it with every chunk or not at all",
-        end="`[DONE]`",
+        source="Public source (`backend/open_webui/functions.py`)",
+        reason="As the server behind it; of a function in a separate chunk, or with every chunk",
+        end="`[DONE]`, of a function without a line break after it",
         whole=(
             piece("stop", content="The lamp "),
             piece("stop", content="is lit."),
-            DONE,
+            piece("stop", content=""),
+            b"data: [DONE]",
         ),
         failed=(*WORDS, event({"error": {"detail": "The function failed."}})),
     ),
