@@ -49,8 +49,8 @@ class MatchingMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageText:
-    """The id and the text of a message, and its tokens if they are known."""
+class PathText:
+    """The id and text of a message on a path, and its tokens if they are known."""
 
     message_id: uuid.UUID
     text: str
@@ -66,7 +66,7 @@ class PathTexts:
         self.pieces = history.within(branch, after=0, before=before)
         self.sent = frozenset(sent)
         # None: missing, erased or excluded.
-        self.known: dict[int, MessageText | None] = {}
+        self.known: dict[int, PathText | None] = {}
 
     def read(self, seqs: Iterable[int]) -> None:
         """Read the messages that were not read before, in one query."""
@@ -82,9 +82,9 @@ class PathTexts:
             text = "\n".join(archive.texts_of(parts))
             is_plain = tokens is not None and [part["type"] for part in parts] == ["text"]
             known = tokens - MESSAGE_OVERHEAD if tokens is not None and is_plain else None
-            self.known[seq or 0] = MessageText(message_id, text, known)
+            self.known[seq or 0] = PathText(message_id, text, known)
 
-    def get(self, seq: int) -> MessageText | None:
+    def get(self, seq: int) -> PathText | None:
         """Return a message that was read, or None."""
         return self.known.get(seq)
 
@@ -200,7 +200,7 @@ class Filling:
         said = self.texts.get(seq)
         return said is not None and is_question(said.text)
 
-    def add(self, found: MatchingMessage, said: MessageText, start: int, end: int) -> bool:
+    def add(self, found: MatchingMessage, said: PathText, start: int, end: int) -> bool:
         """Add an excerpt once; return False if it does not fit."""
         if found.seq in self.chosen:
             return True
