@@ -38,13 +38,15 @@ test: $(VENV)/.for-testing
 TIMES := $(VENV)/test-times
 # Rows of long programmes take turns by day (tests/faults/shares.py). Those of another day: DAY=N
 DAY := $(shell expr $$(date +%s) / 86400)
+# On every third day each property is tried with more examples.
+EXAMPLES := $(if $(filter 1,$(shell expr $(DAY) % 3)),--hypothesis-profile=whole)
 TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES)
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@rm -f $(TIMES)
 	$(TIMED) "checks and types" $(MAKE) --no-print-directory -j2 check types
 	$(TIMED) "engine, every branch" $(MAKE) --no-print-directory coverage
 	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
-		-m "not slow" --hypothesis-profile=whole
+		-m "not slow" $(EXAMPLES)
 	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
 	@SPEED=0 PALIMPSEST_ALL_IN_TURN=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES) "SPEED=0" \
 		$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
@@ -67,7 +69,7 @@ test-pythons: $(VENV)/.for-testing
 # The full form of all long-running tests, including the rows that take turns in `make test-all`.
 whole: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
-		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m "whole or in_turn" tests
+		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m "whole or in_turn or file_in_turn" tests
 
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .

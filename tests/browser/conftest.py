@@ -17,6 +17,9 @@ DESKTOP = {"width": 1280, "height": 800}
 # Other tests run on the machine at the same time.
 expect.set_options(timeout=15_000)
 
+# Sending, errors, tabs and the four kinds of users: a fault there affects all people.
+EVERY_DAY = {"test_failed_requests.py", "test_tabs.py", "test_four_people.py", "test_calm.py"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of this folder as serial; the tests of a file share an installation."""
@@ -24,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.processes)
+            if item.path.name not in EVERY_DAY:
+                item.add_marker(pytest.mark.file_in_turn)
 
 
 @pytest.fixture(autouse=True)
