@@ -18,7 +18,7 @@ DESKTOP = {"width": 1280, "height": 800}
 expect.set_options(timeout=15_000)
 
 # Sending, errors, tabs and the four kinds of users: a fault there affects all people.
-EVERY_DAY = {"test_failed_requests.py", "test_tabs.py", "test_four_people.py", "test_calm.py"}
+EVERY_DAY = {"test_failed_requests.py", "test_tabs.py", "test_four_people.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
