@@ -182,7 +182,7 @@ def folding_chat(open_tab: Callable[..., Person], fresh: Product) -> Person:
 
 def test_a_reply_shifts_nothing(admin: Person, product: Product) -> None:
     admin.page.context.add_init_script(OBSERVE)
-    long_chat(admin, product, count=10)
+    long_chat(admin, product, count=8)
     for text in ("A question", "Another one"):
         admin.send(text)
         must_be_still(admin)
