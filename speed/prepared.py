@@ -421,7 +421,8 @@ def insert_all(rows: Sequence[models.Model]) -> None:
     """Insert rows of one model like `bulk_create`, which must be new; their keys are not read."""
     if not settings.SPEED:
         if rows:
-            type(rows[0])._base_manager.bulk_create(rows)  # noqa: SLF001  # Django's documented interface
+            every_row: models.QuerySet[Any, Any] = models.QuerySet(type(rows[0]))
+            every_row.bulk_create(rows)
         return
     for start in range(0, len(rows), MOST_ROWS):
         some = rows[start : start + MOST_ROWS]

@@ -80,9 +80,12 @@ class PathTexts:
         columns = ("seq", "pk", "parts", "token_count")
         for seq, message_id, parts, tokens in rows.order_by().values_list(*columns):
             text = "\n".join(archive.texts_of(parts))
-            is_plain = tokens is not None and [part["type"] for part in parts] == ["text"]
-            known = tokens - MESSAGE_OVERHEAD if tokens is not None and is_plain else None
-            self.known[seq or 0] = PathText(message_id, text, known)
+            # The stored count is that of the text only if nothing else is sent.
+            if tokens is not None and [part["type"] for part in parts] == ["text"]:
+                tokens -= MESSAGE_OVERHEAD
+            else:
+                tokens = None
+            self.known[seq or 0] = PathText(message_id, text, tokens)
 
     def get(self, seq: int) -> PathText | None:
         """Return a message that was read, or None."""
@@ -118,7 +121,7 @@ def find_in_chat(
         look=look,
     )
     late = "late" if matches.is_late else ""
-    found = list(on_branch(matches, branch=branch, before=before, sent=sent))
+    found = list(select_on_branch(matches, branch=branch, before=before, sent=sent))
     if not found:
         return ChosenReferences(note="none", by_words=late)
     asks = is_question(question)
@@ -138,7 +141,7 @@ def find_in_chat(
     return ChosenReferences(ordered, by_words=late, chat_ids=frozenset({branch.chat_id}))
 
 
-def on_branch(
+def select_on_branch(
     matches: Matches, *, branch: Branch, before: int, sent: Collection[int]
 ) -> Iterator[MatchingMessage]:
     """Yield the matches that are messages of a branch's path and not in its prompt, best first."""

@@ -35,6 +35,8 @@ ScopeKind = Literal["chat", "folder", "person"]
 # Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
+# Rows per query when hundreds of passages are wanted.
+LARGE_PAGE = 200
 # The columns of a passage: a row of all columns takes three times as long to read.
 OF_A_TEXT = (
     "written_at",
@@ -48,7 +50,7 @@ OF_A_TEXT = (
 )
 # The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
-# Weight of a word that is rare in the person's chats, in ordinary words.
+# A word that is rare in the person's chats counts like this number of others.
 RARE = 2
 # Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
 MOST_CHATS = 200
@@ -203,7 +205,7 @@ def recall(
     )
     found = matches.texts
     passages: list[Passage] = []
-    page = min(limit, PAGE)
+    page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
         rows = living(owner_id, [text.id for text in some], scope=scope)

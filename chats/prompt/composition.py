@@ -627,7 +627,7 @@ def never_folded(
     """
     pins: tuple[engine.Message, ...] = ()
     if hidden_to:
-        pinned = history.pinned(branch, before=hidden_to + 1)
+        pinned = history.load_pinned(branch, before=hidden_to + 1)
         pins = history.load_all(pinned, counter=counter, zone=zone)
     if summary is None or not summary.exceptions:
         return pins, ()

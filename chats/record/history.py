@@ -102,7 +102,7 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
     """Yield the messages between two seqs, newest first, in growing pages."""
     size = FIRST_PAGE
     while parts := within(branch, after=after, before=before):
-        found = statements.history_page(len(parts), size).rows(**statements.named(parts))
+        found = statements.history_page(len(parts), size).rows(**statements.name_values(parts))
         yield from found
         if len(found) < size:
             return
@@ -110,10 +110,14 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
         size *= PAGE_GROWTH
 
 
-def pinned(branch: Branch, *, before: int) -> list[Message]:
+def load_pinned(branch: Branch, *, before: int) -> list[Message]:
     """Return the pinned messages below a seq, oldest first."""
     parts = within(branch, after=0, before=before)
-    return statements.pinned_messages(len(parts)).rows(**statements.named(parts)) if parts else []
+    return (
+        statements.pinned_messages(len(parts)).rows(**statements.name_values(parts))
+        if parts
+        else []
+    )
 
 
 def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:

@@ -104,8 +104,8 @@ def pinned_messages(parts: int) -> prepared.Select[Message]:
     return prepared.Select(build)
 
 
-def named(parts: Sequence[tuple[Any, Any, Any]]) -> dict[str, Any]:
-    """Return the pieces of a path as values of a query, by name."""
+def name_values(parts: Sequence[tuple[Any, Any, Any]]) -> dict[str, Any]:
+    """Return the values of the pieces of a path by parameter name."""
     names = zip(part_names(len(parts)), parts, strict=True)
     return {name: value for each, part in names for name, value in zip(each, part, strict=True)}
 

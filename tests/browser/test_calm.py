@@ -182,6 +182,7 @@ def folding_chat(open_tab: Callable[..., Person], fresh: Product) -> Person:
 
 def test_a_reply_shifts_nothing(admin: Person, product: Product) -> None:
     admin.page.context.add_init_script(OBSERVE)
+    # With more messages a summary would begin, whose line moves the composer.
     long_chat(admin, product, count=8)
     for text in ("A question", "Another one"):
         admin.send(text)

@@ -38,12 +38,12 @@ def rows_of_other_days(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     rows = [item for item in items if ALL_TAKE_TURNS or item.get_closest_marker("in_turn")]
     # A row of such a file runs with its file; with a separate turn it might never run.
     rows = [item for item in rows if item.get_closest_marker("file_in_turn") is None]
-    of_today = every_part(sorted({str(item.path) for item in of_files}))
+    of_today = rows_of_today(sorted({str(item.path) for item in of_files}))
     others = {item for item in of_files if str(item.path) not in of_today}
     rows.sort(key=lambda item: item.nodeid)
-    return others | set(rows).difference(every_part(rows))
+    return others | set(rows).difference(rows_of_today(rows))
 
 
-def every_part(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows of today."""
+def rows_of_today(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the share of the rows that runs today."""
     return rows[DAY % PARTS :: PARTS]
