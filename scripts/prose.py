@@ -35,7 +35,8 @@ PHRASES = {
     "stands": r"\bstands\b(?! (?:for|in for))",
     "of its own": r"\bof (?:one's|its|their|his|a person's) own\b|\bof (?:ours|theirs)\b",
     "beside": r"\bbesides?\b",
-    "is no": r"\b(?:is|are|was|were) no [a-z]+",
+    # "No longer" and "there is no" are ordinary English.
+    "is no": r"(?<!there )\b(?:is|are|was|were) no (?!longer)[a-z]+",
     "anew": r"\banew\b",
     "meanwhile": r"\bmeanwhile\b",
     "by itself": r"\bby (?:itself|themselves)\b",

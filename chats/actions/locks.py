@@ -53,8 +53,8 @@ def locks_on(
     `pinned`: the tokens of the pinned messages, if known.
     """
 
-    def lock(deed: Deed) -> str:
-        return words_of(rights.refusal(user=user, chat=branch.chat, choice=choice, deed=deed))
+    def lock(action: Deed) -> str:
+        return words_of(rights.refusal(user=user, chat=branch.chat, choice=choice, action=action))
 
     writes = choice.values.strategy == "dynamic_summary"
     compact = "" if writes else NoSummaries(policy=choice.effective.label).localized

@@ -58,7 +58,7 @@ def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
     edits_policies = user.has_perm(rights.EDITS_POLICIES)
     if row is None or not (row.branch.chat.owner_id == user.pk or edits_policies):
         raise NotFound
-    rights.check(user=user, chat=row.branch.chat, deed="approve")
+    rights.check(user=user, chat=row.branch.chat, action="approve")
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting
     return row

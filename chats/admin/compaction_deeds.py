@@ -55,7 +55,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "Requests a summary in the chats of these compactions, although their prompts "
                 "are not full. The summaries are written in the background."
             ),
-            deed=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
+            action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done=gettext("summary requested."),
             name=chat_name,
         )
@@ -72,7 +72,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "The next prompts use the previous summary or the original messages again. "
                 "Automatic compaction is paused in these chats."
             ),
-            deed=lambda row: undo.undo(user=user, compaction=row, now=now),
+            action=lambda row: undo.undo(user=user, compaction=row, now=now),
             done=gettext("undone."),
         )
 
@@ -88,7 +88,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "These summaries replace their messages in prompts again, and automatic "
                 "compaction resumes."
             ),
-            deed=lambda row: undo.redo(user=user, compaction=row, now=now),
+            action=lambda row: undo.redo(user=user, compaction=row, now=now),
             done=gettext("published again."),
         )
 
@@ -106,7 +106,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "The model of the policy regenerates these summaries from the original "
                 "messages. The old versions stay readable."
             ),
-            deed=lambda row: controls.rerun(user=user, compaction=row, now=now),
+            action=lambda row: controls.rerun(user=user, compaction=row, now=now),
             done=gettext("regeneration requested."),
         )
 
@@ -119,7 +119,7 @@ class CompactionDeeds(ReadOnlyAdmin):
             queryset,
             title=gettext("Cancel running summaries"),
             sentence=gettext("Prompts do not change. The attempt is recorded as cancelled."),
-            deed=lambda row: controls.cancel(user=user, compaction=row, now=now),
+            action=lambda row: controls.cancel(user=user, compaction=row, now=now),
             done=gettext("cancelled."),
         )
 
@@ -134,7 +134,7 @@ class CompactionDeeds(ReadOnlyAdmin):
             sentence=gettext(
                 "Summaries are created automatically again in the chats of these compactions."
             ),
-            deed=lambda chat: pauses.resume(chat=chat, actor=actor, now=now),
+            action=lambda chat: pauses.resume(chat=chat, actor=actor, now=now),
             done=gettext("automatic compaction resumed."),
             name=chat_name,
         )
@@ -146,14 +146,14 @@ class CompactionDeeds(ReadOnlyAdmin):
         *,
         title: str,
         sentence: str,
-        deed: Callable[[Any], object],
+        action: Callable[[Any], object],
         done: str,
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
         """Show the confirmation page, or run the action on each row once confirmed."""
         asked = confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
-            each(self, request, rows, deed=deed, done=done, name=name)
+            each(self, request, rows, action=action, done=done, name=name)
         return asked
 
 

@@ -139,7 +139,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             self,
             request,
             Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
-            deed=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
+            action=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
             done=gettext("failure count reset."),
             name=chat_name,
         )
@@ -168,7 +168,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             self,
             request,
             rows,
-            deed=lambda row: approve.approve(user=user, compaction=row, now=now),
+            action=lambda row: approve.approve(user=user, compaction=row, now=now),
             done=gettext("approved."),
         )
         return None
@@ -194,7 +194,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             self,
             request,
             rows,
-            deed=lambda row: approve.reject(user=user, compaction=row, reason=reason, now=now),
+            action=lambda row: approve.reject(user=user, compaction=row, reason=reason, now=now),
             done=gettext("rejected."),
         )
         return None

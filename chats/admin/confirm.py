@@ -51,14 +51,14 @@ def each(
     request: HttpRequest,
     rows: Iterable[Row],
     *,
-    deed: Callable[[Row], object],
+    action: Callable[[Row], object],
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
     """Run the action on each row, with a message per row. A refused row stays unchanged."""
     for row in rows:
         try:
-            deed(row)
+            action(row)
         except Refusal as refusal:
             page.message_user(request, of_row(name(row), refusal.localized), ERROR)
         else:

@@ -282,7 +282,7 @@ class ModelSpecAdmin(DomainAdmin):
             self,
             request,
             rows,
-            deed=lambda row: overflow_learning.forget(model=row, actor=actor, now=now),
+            action=lambda row: overflow_learning.forget(model=row, actor=actor, now=now),
             done=gettext("learned limit reset."),
         )
         return None

@@ -147,7 +147,7 @@ class TeamAdmin(ReadOnlyAdmin):
             self,
             request,
             rows,
-            deed=lambda row: rosters.delete(user=user, team_id=row.pk, now=now),
+            action=lambda row: rosters.delete(user=user, team_id=row.pk, now=now),
             done=gettext("deleted."),
         )
         return None
@@ -171,7 +171,7 @@ class TeamAdmin(ReadOnlyAdmin):
             request,
             # Evaluated first, because each restored team drops out of the query.
             list(rows),
-            deed=lambda row: rosters.restore(user=user, team_id=row.pk, now=now),
+            action=lambda row: rosters.restore(user=user, team_id=row.pk, now=now),
             done=gettext("restored."),
         )
         return None

@@ -102,6 +102,7 @@ def lines_in(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             problem = Sentence(
-                gettext_noop("The text in {place} is no UTF-8."), place=bounds.line_at(number)
+                gettext_noop("The text in {place} is not valid UTF-8."),
+                place=bounds.line_at(number),
             )
             raise ImportRefused("import_malformed", problem) from error

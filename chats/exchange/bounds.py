@@ -135,7 +135,7 @@ def loaded(data: bytes | bytearray, *, place: str | Promise) -> Any:
         text = data.decode("utf-8-sig")
         return json.loads(text, parse_constant=refuse_constant, parse_int=whole)
     except UnicodeDecodeError as error:
-        problem = Sentence(gettext_noop("The text in {place} is no UTF-8."), place=place)
+        problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
         raise ImportRefused("import_malformed", problem) from error
     except json.JSONDecodeError as error:
         raise malformed(place, error.msg) from error
@@ -168,7 +168,7 @@ def malformed(place: str | Promise, problem: str | Promise) -> ImportRefused:
 
 def refuse_constant(name: str) -> float:
     """Raise ValueError: NaN and Infinity are not valid JSON."""
-    raise ValueError(Sentence(gettext_noop("{name} is no JSON"), name=name))
+    raise ValueError(Sentence(gettext_noop("{name} is not valid JSON"), name=name))
 
 
 def whole(digits: str) -> int:

@@ -64,7 +64,7 @@ class LineReader:
         message = self.read(value, place=place)
         if message.id in self.ids:
             problem = Sentence(
-                gettext_noop("The id {id} stands twice, again in {place}."),
+                gettext_noop("The id {id} appears twice, again in {place}."),
                 id=repr(message.id),
                 place=place,
             )

@@ -587,7 +587,7 @@ def in_force(
 
     Raises `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`, `InvalidCharacter`.
     """
-    choice = rights.check(user=owner, chat=chat, deed="edit")
+    choice = rights.check(user=owner, chat=chat, action="edit")
     tokens = revise.check_summary(said.text, limit=choice.values.summary_max_tokens)
     branch = coverage.active_branch(chat)
     first, last = places.known[said.first][1], places.known[said.last][1]

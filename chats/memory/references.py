@@ -153,7 +153,7 @@ def range_of(passage: Passage) -> tuple[int, int]:
 def reference_of(passage: Passage) -> Reference:
     """Return the reference of a passage."""
     if passage.message_id is None:
-        raise ValueError("a summary is no reference")
+        raise ValueError("a summary is not a reference")
     return Reference(passage.message_id, *range_of(passage), score=round(passage.score, 4))
 
 

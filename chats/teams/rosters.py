@@ -369,7 +369,7 @@ def checked(
         if twin is not None:
             raise InvalidTeam(
                 gettext_noop(
-                    "{first} and {second} cannot be told apart: case, spaces and hyphens do not"
+                    "{first} and {second} are the same name: case, spaces and hyphens do not"
                     " count in a name."
                 ),
                 param=f"agents.{place}.name",

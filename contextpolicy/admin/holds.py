@@ -159,5 +159,5 @@ class LegalHoldAdmin(DomainAdmin):
             return gettext("in force")
         if hold.ends_at > timezone.now():
             time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))
-            return gettext("released, in force until {time} UTC").format(time=time)
+            return gettext("released, active until {time} UTC").format(time=time)
         return pgettext("legal hold", "ended")

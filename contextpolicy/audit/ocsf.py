@@ -93,11 +93,11 @@ def own(event: AuditEvent) -> dict[str, Any]:
 
 def ocsf(event: AuditEvent) -> dict[str, Any]:
     """Return an event as the closest OCSF class."""
-    about, _, deed = event.type.partition(".")
+    about, _, action = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
-    number, name = activity(uid, event.type, deed)
+    number, name = activity(uid, event.type, action)
     category, category_name = CATEGORIES[uid // 1000]
-    has_failed = deed in FAILED
+    has_failed = action in FAILED
     user = {"uid": event.actor, "name": event.actor}
     told: dict[str, Any] = {
         "category_uid": category,
@@ -132,13 +132,13 @@ def ocsf(event: AuditEvent) -> dict[str, Any]:
     return told
 
 
-def activity(uid: int, kind: str, deed: str) -> tuple[int, str]:
+def activity(uid: int, kind: str, action: str) -> tuple[int, str]:
     """Return the number and the name of the activity."""
     if kind == "logout.succeeded":
         return 2, "Logoff"
     if kind == "password.changed":
         return 3, "Password Change"
-    return DEEDS.get(uid, CHANGES).get(deed, OTHER)
+    return DEEDS.get(uid, CHANGES).get(action, OTHER)
 
 
 def as_line(told: Mapping[str, Any]) -> str:

@@ -83,4 +83,4 @@ class LegalHold(Stored):
             return f"chat {self.chat_id}"
         if self.level == PolicyAssignment.Level.GROUP:
             return f"group {self.group.name}" if self.group else "a group that is gone"
-        return f"person {self.user.username}" if self.user else "a person who is gone"
+        return f"person {self.user.username}" if self.user else "a deleted person"

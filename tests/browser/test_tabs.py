@@ -322,14 +322,16 @@ def test_a_chat_that_is_unpinned_far_below_is_not_lost(
     context: BrowserContext, product: Product, filed: None
 ) -> None:
     person = Person(context.new_page(), product)
-    deed = "from chats.models import Chat; Chat.objects.filter(title='Filed 80').update(pinned={})"
-    administer(product, deed.format(True))
+    action = (
+        "from chats.models import Chat; Chat.objects.filter(title='Filed 80').update(pinned={})"
+    )
+    administer(product, action.format(True))
     person.open("/chats/new")
     page = person.page
     more = page.get_by_role("link", name="Show more chats")
     more.click()
     expect(page.locator("#chat-list li")).to_have_count(100)
-    administer(product, deed.format(False))
+    administer(product, action.format(False))
     other = Person(tab_at(context, product.url + "/chats/new"), product)
     other.new_chat("Beside the pins")
     expect(page.get_by_role("heading", name="Pinned")).to_have_count(0)

@@ -32,8 +32,8 @@ WORDS_HERE = {
     "Nothing was changed: {reason}": "未更改：{reason}",
     "the list is full": "列表已满",
     "it has more than {limit} entries": "条目超过 {limit} 个",
-    "The policy {policy} does not allow you to {deed}. Ask your administrator.": (
-        "策略 {policy} 不允许你{deed}。"
+    "The policy {policy} does not allow you to {action}. Ask your administrator.": (
+        "策略 {policy} 不允许你{action}。"
     ),
     "change a summary": "修改摘要",
     "A legal hold covers this, so it cannot be erased now. It is erased automatically when the hold"
@@ -132,7 +132,7 @@ def test_the_body_of_an_error_is_in_the_language_of_the_reader() -> None:
 
 
 def test_a_sentence_of_a_right_and_of_a_hold() -> None:
-    denied = NotAllowedByPolicy(policy="P", deed=WORDS["edit"])
+    denied = NotAllowedByPolicy(policy="P", action=WORDS["edit"])
 
     assert both(denied) == (
         "The policy P does not allow you to change a summary. Ask your administrator.",

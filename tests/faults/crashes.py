@@ -101,7 +101,7 @@ class Border:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fork(deed: Deed) -> int:
+def fork(action: Deed) -> int:
     """Run an operation in a child process and return its id. It exits with 1 on failure."""
     for opened in connections.all():
         opened.close()
@@ -112,7 +112,7 @@ def fork(deed: Deed) -> int:
         return child
     code = 1
     try:
-        deed()
+        action()
         code = 0
     except BaseException:  # noqa: BLE001  # whatever it is, this process ends here
         traceback.print_exc()
@@ -120,7 +120,7 @@ def fork(deed: Deed) -> int:
         os._exit(code)
 
 
-def in_child(deed: Deed, *, at: int = 0) -> bool:
+def in_child(action: Deed, *, at: int = 0) -> bool:
     """Run an operation in a child process; return True if it was killed at its boundary.
 
     A refusal with a code is a valid result; any other failure is a violation.
@@ -130,7 +130,7 @@ def in_child(deed: Deed, *, at: int = 0) -> bool:
         border = Border(at)
         connection._commit = border.committing  # type: ignore[attr-defined]  # as above
         with connection.execute_wrapper(border), suppress(Refusal):
-            deed()
+            action()
 
     _, status = os.waitpid(fork(under_borders), 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -172,7 +172,7 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
         if not killed:
             seen["not killed"] += 1
             return seen
-    raise Violation("the deed never ends")
+    raise Violation("the action never ends")
 
 
 def chaos(owner: User, *, kills: int, chats: int, dice: random.Random) -> Counter[tuple[str, str]]:
@@ -222,9 +222,9 @@ def kill_deed(
 ) -> bool:
     """Kill an operation at a random boundary, check every invariant, then continue the chat."""
     said = originals(chat)
-    name, deed = town.pick(town.deeds(chat, dice), dice)
+    name, action = town.pick(town.deeds(chat, dice), dice)
     short = name not in {"compact", "say"}
-    died = in_child(deed, at=dice.randrange(1, BORDERS // 3 if short else BORDERS))
+    died = in_child(action, at=dice.randrange(1, BORDERS // 3 if short else BORDERS))
     seen[name, "killed" if died else "ended"] += 1
     assert_whole(chat, said=said, known=known)
     if name != "say" and originals(chat) != said:
@@ -241,7 +241,7 @@ def kill_request(
 ) -> bool:
     """Kill a gateway request at a random boundary, then repeat it with its idempotency key."""
     body, leaves = place.next_request(dice), dice.random() < 0.2
-    died = in_child(place.deed(body, leaves=leaves), at=dice.randrange(1, BORDERS))
+    died = in_child(place.action(body, leaves=leaves), at=dice.randrange(1, BORDERS))
     seen["request", "killed" if died else "ended"] += 1
     place.settle(body, seen)
     return died
@@ -252,8 +252,8 @@ def kill_round(
 ) -> bool:
     """Kill a step of a team's round at a random boundary: a message, or a reply."""
     is_asked = not scene.unfinished()
-    deed = scene.say(f"Message {number}: what do you think?", "") if is_asked else scene.work
-    died = in_child(deed, at=dice.randrange(1, BORDERS // 4 if is_asked else BORDERS))
+    action = scene.say(f"Message {number}: what do you think?", "") if is_asked else scene.work
+    died = in_child(action, at=dice.randrange(1, BORDERS // 4 if is_asked else BORDERS))
     seen["round", "killed" if died else "ended"] += 1
     scene.look(certain=not died)
     if died:
@@ -285,7 +285,7 @@ def assert_one_request_is_enough(chat: Chat) -> None:
     before = (summaries(chat).count(), in_force(chat), skipped.count() + 1)
     compact(chat)
     if (summaries(chat).count(), in_force(chat), skipped.count()) != before:
-        raise Violation("a second request on an unchanged chat was no recorded no-op")
+        raise Violation("a second request on an unchanged chat was not a recorded no-op")
 
 
 def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -> Counter[str]:
@@ -304,7 +304,7 @@ def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -
         if status:
             for other in children:
                 os.kill(other, signal.SIGKILL)
-            raise Violation("a process beside others found a law broken")
+            raise Violation("one of several processes found a broken law")
     for chat in places:
         assert_settled(chat)
     if breaks := list(ledger.verify()):
@@ -372,7 +372,7 @@ def main() -> None:
         lines += [f"{what:<24}{n:>6}" for what, n in sorted(found.items())]
     if asked.kills:
         table = chaos(owner, kills=asked.kills, chats=asked.chats, dice=dice)
-        lines.append(f"{'deed':<16}{'killed':>8}{'ended':>8}")
+        lines.append(f"{'action':<16}{'killed':>8}{'ended':>8}")
         for name in sorted({name for name, _ in table}):
             lines.append(f"{name:<16}{table[name, 'killed']:>8}{table[name, 'ended']:>8}")
         lines.append(f"{sum(n for (_, end), n in table.items() if end == 'killed')} kills")

@@ -95,7 +95,7 @@ class ProgramPlace:
         except TurnIsOver:
             return
 
-    def deed(self, body: dict[str, Any], *, leaves: bool) -> Callable[[], Any]:
+    def action(self, body: dict[str, Any], *, leaves: bool) -> Callable[[], Any]:
         """The request as an operation that can be killed."""
         return lambda: self.ask(body, leaves=leaves)
 

@@ -59,8 +59,8 @@ def in_children(deeds: Sequence[Deed], *, at: Sequence[int]) -> int:
     result; any other failure is a violation.
     """
     children: dict[int, int] = {}
-    for number, (deed, place) in enumerate(zip(deeds, at, strict=True)):
-        children[fork(partial(under_borders, deed, at=place))] = number
+    for number, (action, place) in enumerate(zip(deeds, at, strict=True)):
+        children[fork(partial(under_borders, action, at=place))] = number
     killed, give_up = 0, time.monotonic() + STUCK_SECONDS
     while children:
         child, status = os.waitpid(-1, os.WNOHANG)
@@ -88,12 +88,12 @@ def end_all(children: dict[int, int]) -> None:
         os.waitpid(child, 0)
 
 
-def under_borders(deed: Deed, *, at: int) -> None:
+def under_borders(action: Deed, *, at: int) -> None:
     """Run an operation and die at a boundary."""
     border = Border(at)
     connection._commit = border.committing  # type: ignore[attr-defined]  # as in `crashes`
     with connection.execute_wrapper(border), suppress(Refusal):
-        deed()
+        action()
 
 
 def kill_rounds(
@@ -216,11 +216,11 @@ def settle(scene: Scene, *, seen: Counter[tuple[str, str]]) -> None:
     """Work until the queue is empty, then check that all replies exist."""
     while scene.unfinished():
         if in_children([scene.work], at=[0]):
-            raise Violation("a process was killed by somebody else")
+            raise Violation("a process was killed from outside")
         seen["work", "ended"] += 1
         scene.look(certain=True)
     if Round.objects.filter(branch__chat=scene.chat, status="running").exists():
-        raise Violation("a round runs and nobody is left to speak")
+        raise Violation("a round runs and no agent is left to speak")
 
 
 def main() -> None:
@@ -239,7 +239,7 @@ def main() -> None:
         WAYS[asked.naive]()
     table = kill_rounds(owner, rounds_wanted=asked.rounds, kills=asked.kills, dice=dice)
     lines = [f"database: {connection.vendor}, seed {asked.seed}"]
-    lines.append(f"{'deed':<24}{'killed':>8}{'ended':>8}")
+    lines.append(f"{'action':<24}{'killed':>8}{'ended':>8}")
     for name in sorted({name for name, _ in table}):
         lines.append(f"{name:<24}{table[name, 'killed']:>8}{table[name, 'ended']:>8}")
     ends = Counter(Round.objects.values_list("status", flat=True))

@@ -17,7 +17,7 @@ def assert_one_waits(branch: Branch) -> None:
     """Check that a branch has at most one waiting turn, apart from lanes, and one running round."""
     turns = list(Turn.objects.filter(branch=branch, status__in=UNFINISHED))
     if sum(t.status == "queued" and not t.attempt and not t.lane for t in turns) > 1:
-        raise Violation("two turns of a branch wait that nobody has begun")
+        raise Violation("two turns of a branch wait and neither has begun")
     running = Round.objects.filter(branch=branch, status="running")
     if running.count() > 1:
         raise Violation("two rounds run")

@@ -143,7 +143,7 @@ class Play:
             for event in sorted(group, key=lambda event: "message" not in event.data):
                 self.heed(event, texts=texts)
         if self.pending:
-            raise Violation("the round was forgotten: nobody follows an ended reply")
+            raise Violation("the round was forgotten: no reply follows an ended one")
 
     def heed(self, event: AuditEvent, *, texts: Mapping[str, str]) -> None:
         """Handle one event."""
@@ -308,7 +308,7 @@ class Play:
         """Handle the end of a turn and decide who replies next."""
         part = self.parts[turn]
         if part.status != "queued" or self.pending:
-            raise Violation("a turn ended twice, or the one before it left nobody behind")
+            raise Violation("a turn ended twice, or its predecessor left no successor")
         part.status = status
         made = part.made
         if part.role:

@@ -370,4 +370,4 @@ class Scene:
         turn_of = {event.data.get("message"): event.turn_id for event in told}
         for message in Message.objects.filter(branch__chat=self.chat, seq=None):
             if turn_of[str(message.pk)] in answered:
-                raise Violation("a message waits and the turn that was to take it up is over")
+                raise Violation("a message waits and its turn has ended")

@@ -12,7 +12,7 @@ from tests.faults.programs import ROOT, apart, python
     ("chats", "kills", "seconds", "more"),
     [
         pytest.param(150, 2, 100, [], id="some"),
-        pytest.param(20, 1, 100, ["--apart"], id="in a process of its own"),
+        pytest.param(20, 1, 100, ["--apart"], id="in a separate process"),
         pytest.param(2_000, 20, 900, [], id="many", marks=pytest.mark.whole),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_folder_of_another_owner_is_used_if_its_group_may_write(
     assert f"belongs to user {tmp_path.stat().st_uid}" in str(refused.value)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user id")
 @pytest.mark.parametrize("groups", [[2_000], []])
 def test_a_volume_with_a_group_works_for_its_members_alone(
     groups: list[int], tmp_path: Path

@@ -27,13 +27,13 @@ def pins(lock: str = "constraints.txt") -> dict[str, str]:
     """Name → version of a lock's packages here; every line is an exact pin with hashes."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     found = [PIN.fullmatch(line) for line in re.sub(r" \\\n +", " ", text).splitlines()]
-    assert all(found), "a line that is no exact pin with the hashes of its files"
+    assert all(found), "a line that is not an exact pin with the hashes of its files"
     named = [
         (canonicalize_name(match[1]), match[2])
         for match in found
         if match and (not match[3] or Marker(match[3]).evaluate())
     ]
-    assert len(named) == len(dict(named)), "a name stands twice"
+    assert len(named) == len(dict(named)), "a name appears twice"
     return dict(named)
 
 
@@ -67,7 +67,7 @@ def test_S30_the_extra_for_anthropic_is_pinned_whole_and_nobody_gets_it_unasked(
     locked, running, testing = pins(ANTHROPIC), pins(), pins("constraints-test.txt")
     assert locked["anthropic"] == str(extra.specifier)[2:]
     assert not locked.keys() & running.keys()
-    assert locked.items() <= testing.items(), "what is tested is what is installed"
+    assert locked.items() <= testing.items(), "the tested packages are the installed ones"
     for line in importlib.metadata.requires("anthropic") or []:
         inner = Requirement(line)
         if not inner.marker or inner.marker.evaluate({"extra": ""}):

@@ -92,7 +92,7 @@ def waiting(*, user: AbstractBaseUser, compaction: Compaction) -> tuple[Branch, 
     locked_chat(compaction.branch.chat_id)
     branches = Branch.objects.select_related("active_compaction__base", "chat__owner")
     branch = branches.get(pk=compaction.branch_id)
-    rights.check(user=user, chat=branch.chat, deed="approve")
+    rights.check(user=user, chat=branch.chat, action="approve")
     row = Compaction.objects.select_related("branch", "displaced").get(pk=compaction.pk)
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting

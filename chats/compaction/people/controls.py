@@ -104,7 +104,7 @@ def rerun(
     and the errors of `compact_now`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check(user=user, chat=branch.chat, deed="edit")
+    choice = rights.check(user=user, chat=branch.chat, action="edit")
     check_wish(choice, focus=focus, model=model)
     if summary_of(branch.active_compaction) != compaction:
         raise NotInForce

@@ -65,7 +65,7 @@ def revise(
     `InvalidCharacter`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check(user=user, chat=branch.chat, deed="edit")
+    choice = rights.check(user=user, chat=branch.chat, action="edit")
     text = text.replace("\r\n", "\n").strip()
     tokens = check_summary(text, limit=choice.values.summary_max_tokens)
     row = Compaction.objects.select_related("branch").get(pk=compaction.pk)

@@ -28,7 +28,7 @@ class NotAllowedByPolicy(Refusal):
     code = "not_allowed_by_policy"
     status = 403
     sentence = gettext_noop(
-        "The policy {policy} does not allow you to {deed}. Ask your administrator."
+        "The policy {policy} does not allow you to {action}. Ask your administrator."
     )
 
 
@@ -43,13 +43,13 @@ class ArchiveClosed(Refusal):
     )
 
 
-def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> model_choice.ChosenModel:
+def check(*, user: AbstractBaseUser, chat: Chat, action: Deed) -> model_choice.ChosenModel:
     """Return the chat's policy and model, if this person may do this with its summaries.
 
     Raises `NotAllowedByPolicy` and the errors of `model_choice.choose`.
     """
     choice = model_choice.choose(chat=chat)
-    if found := refusal(user=user, chat=chat, choice=choice, deed=deed):
+    if found := refusal(user=user, chat=chat, choice=choice, action=action):
         raise found
     return choice
 
@@ -68,24 +68,24 @@ def archive_lock(chat: Chat) -> Refusal | None:
 
 
 def refusal(
-    *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, deed: Deed
+    *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, action: Deed
 ) -> NotAllowedByPolicy | None:
     """Return the error that an attempt would raise; None if this person may."""
-    right = right_to(deed, values=choice.values)
+    right = right_to(action, values=choice.values)
     by_owner = right == "owner" and chat.owner_id == user.pk
     by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)
     if by_owner or by_admin:
         return None
-    return NotAllowedByPolicy(policy=choice.effective.label, deed=WORDS[deed])
+    return NotAllowedByPolicy(policy=choice.effective.label, action=WORDS[action])
 
 
-def right_to(deed: Deed, *, values: PolicyValues) -> Right:
+def right_to(action: Deed, *, values: PolicyValues) -> Right:
     """Return who may do this under the policy.
 
     If the policy no longer requires approval, the owner decides about summaries that still wait.
     """
-    if deed == "undo":
+    if action == "undo":
         return values.undo_right
-    if deed == "edit":
+    if action == "edit":
         return values.edit_right
     return values.approval if values.approval != "nobody" else "owner"

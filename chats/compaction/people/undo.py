@@ -59,7 +59,7 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
-    rights.check(user=user, chat=branch.chat, deed="undo")
+    rights.check(user=user, chat=branch.chat, action="undo")
     if summary_of(branch.active_compaction) != row:
         if row.status == Compaction.Status.UNDONE:
             return row
@@ -139,7 +139,7 @@ def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     rows = Compaction.objects.select_related("branch", "displaced__base")
     row = rows.get(pk=compaction.pk)
-    rights.check(user=user, chat=branch.chat, deed="undo")
+    rights.check(user=user, chat=branch.chat, action="undo")
     if summary_of(branch.active_compaction) == row:
         return row
     active = branch.active_compaction

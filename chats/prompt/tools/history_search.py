@@ -107,7 +107,7 @@ def answer(
         # JSON can encode half of a surrogate pair, which is not valid text.
         json.dumps(given, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        return MALFORMED.format(reason="they are no JSON text"), {}
+        return MALFORMED.format(reason="they are not valid JSON"), {}
     wrong = violations(spec_for(branch.chat).parameters, given)
     if wrong:
         return MALFORMED.format(reason=wrong[0][:200]), {}

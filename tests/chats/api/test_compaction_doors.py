@@ -255,8 +255,8 @@ def test_a_policy_can_leave_undo_and_edit_to_others(
 ) -> None:
     row = compact()
     set_policy(undo_right="admins", edit_right="admins", **ROOM)
-    for deed, body in (("undo", {}), ("redo", {}), ("revise", {"text": GOOD}), ("rerun", {})):
-        answer = of_alice.post(f"{place(row)}/{deed}", body)
+    for action, body in (("undo", {}), ("redo", {}), ("revise", {"text": GOOD}), ("rerun", {})):
+        answer = of_alice.post(f"{place(row)}/{action}", body)
         assert said(answer) == (403, "not_allowed_by_policy")
     alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     assert of_alice.post(f"{place(row)}/undo").status_code == 200
@@ -301,10 +301,12 @@ def test_nothing_of_somebody_elses_chat_can_be_named_from_ones_own(
     own_path = f"chats/{own}/compactions"
     compared = of_charlie.get(f"{own_path}/compare", older=row.pk, newer=row.pk)
     assert said(compared) == (404, "not_found")
-    for deed in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject"):
+    for action in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject"):
         for chat_id in (own, roomy.pk):
-            answer = of_charlie.post(f"chats/{chat_id}/compactions/{row.pk}/{deed}", {"text": "x"})
-            assert said(answer) == (404, "not_found"), deed
+            answer = of_charlie.post(
+                f"chats/{chat_id}/compactions/{row.pk}/{action}", {"text": "x"}
+            )
+            assert said(answer) == (404, "not_found"), action
 
 
 def test_a_turn_says_why_it_was_followed_by_no_summary(

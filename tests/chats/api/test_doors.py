@@ -198,12 +198,12 @@ def test_S03_schema_offers_nothing_else() -> None:
         ("POST", "chats/{chat}/compactions"),
         ("POST", "chats/{chat}/compactions/resume"),
         *[
-            ("POST", f"chats/{{chat}}/compactions/{NOBODY}/{deed}")
-            for deed in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject")
+            ("POST", f"chats/{{chat}}/compactions/{NOBODY}/{action}")
+            for action in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject")
         ],
         *[
-            ("POST", f"chats/{{chat}}/messages/{NOBODY}/{deed}")
-            for deed in ("pin", "unpin", "exclude", "include", "keep", "edit", "erase")
+            ("POST", f"chats/{{chat}}/messages/{NOBODY}/{action}")
+            for action in ("pin", "unpin", "exclude", "include", "keep", "edit", "erase")
         ],
         ("POST", f"chats/{{chat}}/messages/{NOBODY}/regenerate"),
         ("POST", f"chats/{{chat}}/messages/{NOBODY}/branch"),

@@ -80,8 +80,8 @@ def test_only_an_incomplete_reply_can_be_kept(of_alice: Program, roomy: Chat) ->
 
 def test_a_waiting_message_cannot_be_marked_or_branched_from(of_alice: Program, turn: Turn) -> None:
     at = f"chats/{turn.branch.chat_id}/messages/{turn.trigger_id}"
-    for deed in ("pin", "unpin", "exclude", "include"):
-        assert said(of_alice.post(f"{at}/{deed}")) == (409, "not_taken_up")
+    for action in ("pin", "unpin", "exclude", "include"):
+        assert said(of_alice.post(f"{at}/{action}")) == (409, "not_taken_up")
     assert said(of_alice.post(f"{at}/edit", {"text": "x"})) == (409, "still_waiting")
     assert said(of_alice.post(f"{at}/branch")) == (409, "still_waiting")
 
@@ -142,8 +142,8 @@ def test_erasing_takes_the_words_and_leaves_a_certificate(of_alice: Program, roo
         assert erased.status_code == 200
         assert (erased.json()["erased"], erased.json()["text"]) == (True, "")
     assert AuditEvent.objects.filter(type="message.erased").count() == 1
-    for deed in ("pin", "branch"):
-        assert said(of_alice.post(f"{place(roomy, 1)}/{deed}")) == (409, "message_erased")
+    for action in ("pin", "branch"):
+        assert said(of_alice.post(f"{place(roomy, 1)}/{action}")) == (409, "message_erased")
 
 
 def test_what_quotes_it_is_told_and_erased_when_asked(
@@ -195,9 +195,9 @@ def test_somebody_elses_message_does_not_exist(of_charlie: Program, roomy: Chat,
     events = AuditEvent.objects.filter(chat_id=roomy.pk).count()
     own = of_charlie.post("chats", {"title": "mine"}).json()["id"]
     for chat_id in (roomy.pk, own):
-        for deed in DEEDS:
-            at = f"chats/{chat_id}/messages/{message(roomy, 1).pk}/{deed}"
-            assert said(of_charlie.post(at, {"text": "x"})) == (404, "not_found"), deed
+        for action in DEEDS:
+            at = f"chats/{chat_id}/messages/{message(roomy, 1).pk}/{action}"
+            assert said(of_charlie.post(at, {"text": "x"})) == (404, "not_found"), action
         choose = f"chats/{chat_id}/branches/{roomy.active_branch_id}/choose"
         assert said(of_charlie.post(choose)) == (404, "not_found")
     assert said(of_charlie.get(f"chats/{roomy.pk}/pins")) == (404, "not_found")

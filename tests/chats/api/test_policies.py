@@ -27,7 +27,7 @@ def ines(program: MakeProgram, demo_model: object) -> Program:
 
 @pytest.fixture
 def audrey(program: MakeProgram, demo_model: object) -> Program:
-    """The client of an auditor, who reads policies but cannot change them."""
+    """The client of an auditor: may view policies, cannot change them."""
     return program(person("audrey", AUDITOR))
 
 

@@ -90,16 +90,16 @@ class Deeds:
         branch = Branch.objects.get(chat=self.chat)
         seq = dice.randrange(1, branch.last_seq + 1)
         rows = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
-        deed = dice.choice([marks.pin, marks.unpin, marks.exclude, marks.include])
-        deed(message=rows.get(), actor="user:1", now=next(self.clock))
+        action = dice.choice([marks.pin, marks.unpin, marks.exclude, marks.include])
+        action(message=rows.get(), actor="user:1", now=next(self.clock))
 
     def turn_back(self, dice: random.Random) -> None:
         """Undo or redo the newest summary."""
         rows = Compaction.objects.select_related("branch").filter(kind="summary")
         row = rows.order_by("-created_at").first()
-        deed = dice.choice([undo.undo, undo.redo])
+        action = dice.choice([undo.undo, undo.redo])
         if row is not None:
-            deed(user=self.chat.owner, compaction=row, now=next(self.clock))
+            action(user=self.chat.owner, compaction=row, now=next(self.clock))
 
     def compact(self, dice: random.Random) -> None:
         """Request a compaction and run it."""
@@ -108,14 +108,14 @@ class Deeds:
 
 
 def again_and_again(
-    deed: Callable[[random.Random], Any], seed: int, wrong: list[BaseException]
+    action: Callable[[random.Random], Any], seed: int, wrong: list[BaseException]
 ) -> None:
     """Repeat an action in one thread. Refusals with a known code are expected."""
     dice = random.Random(seed)  # noqa: S311  # a test's dice
     try:
         for _ in range(ROUNDS):
             with suppress(Refusal):
-                deed(dice)
+                action(dice)
     except BaseException as error:  # noqa: BLE001  # told to the test's own thread
         wrong.append(error)
     finally:
@@ -340,8 +340,8 @@ def test_inv_38_marks_and_undos_against_running_preparations(
     deeds, wrong = Deeds(busy_chat, now), list[BaseException]()
     parts = [deeds.tidy, deeds.publish, deeds.mark, deeds.turn_back, deeds.compact]
     threads = [
-        threading.Thread(target=again_and_again, args=(deed, seed, wrong))
-        for seed, deed in enumerate([*parts, deeds.tidy, deeds.mark, deeds.compact])
+        threading.Thread(target=again_and_again, args=(action, seed, wrong))
+        for seed, action in enumerate([*parts, deeds.tidy, deeds.mark, deeds.compact])
     ]
     for thread in threads:
         thread.start()

@@ -234,14 +234,14 @@ def test_a_policy_can_forbid_undo_and_edit(
     row = compact(alice, roomy, now)
     room = {"token_budget": 9000, "reserve_tokens": 1000}
     set_policy(undo_right=right, edit_right=right, **room)
-    for deed in (
+    for action in (
         lambda: undo.undo(user=alice, compaction=row, now=now),
         lambda: undo.redo(user=alice, compaction=row, now=now),
         lambda: revise.revise(user=alice, compaction=row, text="x", now=now),
         lambda: controls.rerun(user=alice, compaction=row, now=now),
     ):
         with pytest.raises(NotAllowedByPolicy):
-            deed()
+            action()
     assert in_force(roomy) == row
     alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     person = User.objects.get(pk=alice.pk)

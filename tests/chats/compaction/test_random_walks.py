@@ -39,9 +39,9 @@ class Walk:
         """Run one action. Refusals with a known code are expected."""
         self.now += timedelta(minutes=1)
         self.chat.refresh_from_db()
-        name, deed = self.dice.choice(self.deeds())
+        name, action = self.dice.choice(self.deeds())
         try:
-            deed()
+            action()
         except Refusal as refusal:
             return f"{name}: {refusal.code}"
         return str(name)

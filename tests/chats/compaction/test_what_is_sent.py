@@ -78,9 +78,9 @@ class Case:
             branch=branch_of(self.chat), seq=seq
         )
 
-    def mark(self, deed: Callable[..., Message], seq: int) -> None:
+    def mark(self, action: Callable[..., Message], seq: int) -> None:
         """Pin, unpin, exclude, include or keep a message."""
-        deed(message=self.message(seq), actor=f"user:{self.user.pk}", now=self.later())
+        action(message=self.message(seq), actor=f"user:{self.user.pk}", now=self.later())
 
 
 State = Callable[[Case], Compaction]

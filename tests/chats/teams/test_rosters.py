@@ -146,7 +146,7 @@ def test_names_have_no_character_that_routing_reads(mark: str, made: Callable[..
 def test_names_that_only_case_spaces_and_hyphens_tell_apart_are_one(
     first: str, second: str, made: Callable[..., Team]
 ) -> None:
-    with pytest.raises(InvalidTeam, match="cannot be told apart") as refused:
+    with pytest.raises(InvalidTeam, match="are the same name") as refused:
         made(first, "Critic", second)
     assert refused.value.param == "agents.2.name"
     assert first in refused.value.sentence
@@ -275,9 +275,9 @@ def test_a_deleted_team_is_offered_no_more_and_its_chats_keep_it(
     rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
     rosters.delete(user=alice, team_id=team.pk, now=now)
     assert not access.teams_visible_to(user=alice).exists()
-    for deed in (rosters.delete, rosters.copy):
+    for action in (rosters.delete, rosters.copy):
         with pytest.raises(NotFound):
-            deed(user=alice, team_id=team.pk, now=now)
+            action(user=alice, team_id=team.pk, now=now)
     other = lifecycle.create_chat(owner=alice, now=now)
     with pytest.raises(NotFound):
         rosters.choose(user=alice, chat=other, team_id=team.pk, now=now)

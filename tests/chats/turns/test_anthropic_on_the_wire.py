@@ -95,7 +95,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
 
     before, after = [turn["receipts"][0]["usage"] for turn in seen]
     assert (before["cached"], before["written"]) == (0, before["input"])
-    # The second request reads what the first one wrote, and writes only the rest.
+    # The second request reads the first one's cache entry and writes only the rest.
     assert after["cached"] > 0.9 * after["input"]
     assert after["cached"] + after["written"] == after["input"]
     page = Client()

@@ -180,10 +180,10 @@ def test_each_swap_is_read_once(
     assert "swap" in asked_for(sent)
     assert len(warms_up(long_chat, "swap").requests) == 1
     assert warms_up(long_chat, "swap").requests == []
-    for number, deed in enumerate((undo.undo, undo.redo), 2):
+    for number, action in enumerate((undo.undo, undo.redo), 2):
         sent.clear()
         with django_capture_on_commit_callbacks(execute=True):
-            deed(user=alice, compaction=row, now=later(now))
+            action(user=alice, compaction=row, now=later(now))
         assert asked_for(sent) == ["swap"]
         assert len(warms_up(long_chat, "swap").requests) == 1
         assert warms_up(long_chat, "swap").requests == []

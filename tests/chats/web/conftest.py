@@ -52,7 +52,7 @@ def talk(say: Callable[[str], Turn], work: Callable[..., Any]) -> Callable[..., 
 
 @pytest.fixture
 def summary(chat: Chat, now: datetime) -> Callable[..., Compaction]:
-    """Put a summary in force (or another row, by `status`) for a range of the chat."""
+    """Create an active summary (or a row with another `status`) for a range of the chat."""
 
     def summarise(to_seq: int, **fields: Any) -> Compaction:
         policy, _ = EffectivePolicy.objects.get_or_create(

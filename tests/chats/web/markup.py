@@ -1,4 +1,4 @@
-"""What a page says, however its template is laid out."""
+"""Return the text of a page with normalised white space."""
 
 import re
 

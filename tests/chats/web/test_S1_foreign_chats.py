@@ -66,7 +66,7 @@ def test_charlie_learns_nothing(
 
 
 def without_request_id(response: object) -> str:
-    """The body as it is for every request."""
+    """The response body without the parts that differ in each request."""
     request_id = response.headers["X-Request-ID"]  # type: ignore[attr-defined]  # a test response
     body: str = response.content.decode()  # type: ignore[attr-defined]  # the same
     head, _, rest = body.partition("<main")

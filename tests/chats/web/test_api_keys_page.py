@@ -28,7 +28,7 @@ def signed_in_at(page: Client, minutes: int) -> None:
 
 @pytest.fixture
 def fresh(page: Client) -> Client:
-    """Alice, who has just signed in."""
+    """Alice, signed in a moment ago."""
     signed_in_at(page, 0)
     return page
 
@@ -142,6 +142,6 @@ def test_a_key_that_keeps_nothing_is_made_and_shown_so(fresh: Client) -> None:
     assert [event.data["unmanaged"] for event in events] == [False, True]
     listed = fresh.get("/api/v1/keys").json()["data"]
     assert [key["unmanaged"] for key in listed] == [True, False]
-    # What was ticked stays ticked when the form is refused.
+    # The form keeps its ticked boxes when it is refused.
     refused = fresh.post(PAGE, {**FORM, "name": "", "unmanaged": "yes"}).content.decode()
     assert 'name="unmanaged" value="yes" checked' in refused

@@ -1,4 +1,4 @@
-"""What became of a compaction that a person asked for is said on the page, whenever it ends."""
+"""The page shows the result of a requested compaction, whenever it ends."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -38,7 +38,7 @@ def shown(page: Client, chat: Chat) -> str:
 
 
 def work(chat: Chat) -> None:
-    """What the worker does about it."""
+    """Run the compaction as the worker does."""
     maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=timezone.now())
 
 

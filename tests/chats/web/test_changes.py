@@ -1,4 +1,4 @@
-"""What a page that is told of a change gets: what changed, or nothing."""
+"""A page that is notified of a change gets the changed parts, or nothing."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Fold = Callable[..., Compaction]
 
 
 def state(html: str) -> str:
-    """What the page says that it was drawn from."""
+    """Return the version from which the page was rendered."""
     found = re.search(r'id="tail-seen" value="([\w.]+)"', html)
     assert found
     return found[1]
@@ -32,7 +32,7 @@ def preparing(**fields: Any) -> dict[str, Any]:
 
 
 def drawn(html: str) -> dict[str, str]:
-    """What an open page sends when it is told of a change."""
+    """Return the request that an open page sends after a change notice."""
     found = re.search(r'changes\?turn=([\w.-]*)"', html)
     assert found
     return {"turn": found[1], "seen": state(html)}

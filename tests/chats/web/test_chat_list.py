@@ -1,4 +1,4 @@
-"""The list of chats beside every page: fifty at a time, the open one always among them."""
+"""The chat list in the sidebar: 50 at a time, always including the open chat."""
 
 import re
 from datetime import datetime, timedelta

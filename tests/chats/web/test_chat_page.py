@@ -194,7 +194,7 @@ def test_a_chat_without_a_model_stays_readable(
 
 
 def fill(chat: Chat, *, count: int, now: datetime) -> None:
-    """Messages in a row, as if they had been taken up long ago."""
+    """Create a row of messages whose turns ended long ago."""
     branch = chat.active_branch
     assert branch is not None
     branch.refresh_from_db()
@@ -435,7 +435,7 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     keep = url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep")
     assert f'hx-post="{keep}"' in html
     earlier = page.get(url(chat), {"before": 3}).content.decode()
-    # On an earlier page the end of the thread, which scripts would put anew, is missing.
+    # An earlier page lacks the end of the thread, which scripts would replace.
     assert 'id="tail"' not in earlier
     assert f'action="{keep}"' in earlier
     assert f'hx-post="{keep}"' not in earlier

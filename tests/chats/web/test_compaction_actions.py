@@ -1,4 +1,4 @@
-"""What a person does to compaction in the chat: each action, its refusal, and who may not."""
+"""Compaction actions in the chat: each action, its refusal, and its permission."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -37,7 +37,7 @@ def policy(now: datetime) -> Policy:
 
 @pytest.fixture
 def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
-    """Two turns, the first of them under a summary in force."""
+    """Two turns; an active summary covers the first."""
     talk("the first question")
     talk("the second question")
     sections = sections_of(TEXT)

@@ -1,4 +1,4 @@
-"""What a marker says about its summary."""
+"""Return the text of a summary's marker."""
 
 from collections.abc import Callable
 from typing import Any

@@ -40,7 +40,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 
 def address(chat: Chat, row: Compaction, rest: str = "") -> str:
-    """The page of a compaction, or what lies under it."""
+    """Return the page of a compaction, or one of its subpages."""
     return url(chat, f"compactions/{row.pk}/{rest}")
 
 

@@ -1,4 +1,4 @@
-"""Erase a chat or a message for good: what goes, what stays, what quotes it, the certificate."""
+"""Erase a chat or a message: erased and remaining data, quotations, the certificate."""
 
 import re
 from collections.abc import Callable

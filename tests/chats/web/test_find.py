@@ -1,4 +1,4 @@
-"""Find in originals: what a summary or window stands for is found, and leads to its original."""
+"""Find in originals: messages covered by a summary or window are found and lead to the original."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -144,7 +144,7 @@ def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compa
 
 
 def shown_of(text: str, question: str) -> list[tuple[str, bool]]:
-    """What is shown of a text that was found."""
+    """Return the excerpt of a match."""
     marks = marks_of(text, asked_in(question, at=datetime(2026, 11, 23, tzinfo=UTC)))
     return pieces(text, marks, part=around(text, marks))
 
@@ -173,7 +173,7 @@ def test_a_chat_of_a_team_is_searched_by_speaker(
 ) -> None:
     Message.objects.filter(branch__chat=chat, role="assistant").update(speaker=PLANNER)
     html = found(page, chat, "compressor fan board")
-    # The form stands on the page already, and gets the choice with the first matches.
+    # The form is already on the page and gets the choice with the first matches.
     assert 'id="find-speaker" hx-swap-oob="true"' in html
     assert '<option value="planner" dir="auto">Trip &lt;b&gt;Planner</option>' in html
     assert '<option value="user" dir="auto">You</option>' in html

@@ -111,8 +111,8 @@ def test_somebody_elses_import_is_not_there(page: Client, charlie: User) -> None
     address = send(page, LINES)["Location"]
     page.force_login(charlie)
     assert page.get(address).status_code == 404
-    for deed in ("stop", "delete"):
-        assert page.post(f"{address}{deed}").status_code == 404
+    for action in ("stop", "delete"):
+        assert page.post(f"{address}{action}").status_code == 404
     assert FileImport.objects.get().state == "queued"
     assert address not in page.get("/settings/exchange/").content.decode()
 

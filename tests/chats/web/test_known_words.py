@@ -1,4 +1,4 @@
-"""Words that nobody understands who meets them first stand on no page and in no sentence."""
+"""No page and no sentence uses the product's private terms."""
 
 import ast
 import re

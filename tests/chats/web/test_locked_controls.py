@@ -1,4 +1,4 @@
-"""Controls that the policy or a person's rights forbid are locked, with the reason beside them."""
+"""Controls that the policy or the user's role forbids are locked, with the reason next to them."""
 
 import re
 from collections.abc import Callable
@@ -167,7 +167,7 @@ def test_a_policy_that_cannot_work_locks_everything_and_says_why(
 
 
 def acts_of(html: str, row: Message) -> list[str]:
-    """What the page offers to do with a message."""
+    """List the actions of a message on the page."""
     found = re.search(rf'id="message-{row.pk}"[^>]*\sdata-acts="([^"]*)"', html)
     assert found
     return found[1].split()

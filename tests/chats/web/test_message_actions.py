@@ -1,4 +1,4 @@
-"""Pin, exclude, edit, answer again, branch, choose a version, erase; and who may not."""
+"""Pin, exclude, edit, regenerate, branch, choose a version and erase, with permissions."""
 
 import re
 from collections.abc import Callable

@@ -50,7 +50,7 @@ def answered() -> OnTheWire:
 
 @pytest.fixture
 def messenger(demo_model: ModelSpec) -> ContextPolicy:
-    """The shipped policy for messengers, in force for everyone."""
+    """The messenger preset, active for everyone."""
     now = timezone.now()
     seed_policies(now=now)
     found = ContextPolicy.objects.get(slug="messenger")
@@ -69,7 +69,7 @@ def server(demo_model: ModelSpec, settings: Any) -> Iterator[FakeServer]:
 
 
 def talk(person: Client, server: FakeServer) -> tuple[list[dict[str, Any]], str, list[Frame]]:
-    """Two messages in a new chat: what was sent, the page, and the last reply's frames."""
+    """Two messages in a new chat: the prompts, the page, and the frames of the last reply."""
     server.forget_requests()
     address = person.post("/chats/new", {"text": "猫吃什么"}).headers["Location"]
     answered()

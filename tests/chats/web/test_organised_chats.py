@@ -47,7 +47,7 @@ def folder(alice: User) -> Folder:
 
 
 def sidebar(page: Client, current: str = "/chats/new") -> str:
-    """The chat list beside a page."""
+    """Return the chat list of a page."""
     html = page.get(current).content.decode()
     return html.partition('id="chat-list"')[2].partition('<div class="sidebar__foot"')[0]
 
@@ -156,8 +156,8 @@ def test_charlie_has_none_of_alices_folders(
 ) -> None:
     where = f"/folders/{folder.pk}/"
     assert charlies_page.get(where).status_code == 404
-    for deed in ("rename", "delete"):
-        assert charlies_page.post(where + deed, {"name": "Mine"}).status_code == 404
+    for action in ("rename", "delete"):
+        assert charlies_page.post(where + action, {"name": "Mine"}).status_code == 404
     own = lifecycle.create_chat(owner=charlie, now=now)
     refused = charlies_page.post(url(own, "folder"), {"folder": str(folder.pk)})
     assert refused.status_code == 422
@@ -299,8 +299,8 @@ def test_charlie_neither_deletes_nor_brings_back(
 ) -> None:
     assert charlies_page.post(url(chat, "delete")).status_code == 404
     page.post(url(chat, "delete"))
-    for deed in ("restore", "erase"):
-        assert charlies_page.post(url(chat, deed)).status_code == 404
+    for action in ("restore", "erase"):
+        assert charlies_page.post(url(chat, action)).status_code == 404
     assert charlies_page.get(url(chat, "deleted")).status_code == 404
     assert listed_rows(charlies_page.get("/chats/archive").content.decode()) == []
 

@@ -24,7 +24,7 @@ Govern = Callable[..., None]
 
 @pytest.fixture
 def govern(db: None) -> Govern:
-    """Put a policy in force for everyone."""
+    """Publish a policy for everyone."""
 
     def governing(slug: str = "p", **values: Any) -> None:
         policy = create_policy(slug=slug, name="P", values=values, actor="system", now=NOON)

@@ -29,7 +29,7 @@ def long(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:
 
 
 def summed_up(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> Compaction:
-    """A summary in force that stands for most of them."""
+    """Create an active summary that covers most of them."""
     long(chat, summary, now)
     return summary(500)
 

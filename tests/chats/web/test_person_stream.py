@@ -79,7 +79,7 @@ def told(
     rounds: int = 12,
     pause: float = 0.0,
 ) -> list[PersonUpdate]:
-    """What the pages are told while the rows go through these states."""
+    """Collect the events sent to the pages while the rows go through these states."""
     left = {turn: list(states) for turn, states in rows.items()}
 
     async def read(turn: uuid.UUID) -> TurnRow:

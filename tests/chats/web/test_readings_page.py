@@ -17,7 +17,7 @@ REASON = "Complaint 2026-118 <b>"
 
 @pytest.fixture
 def read(chat: Chat, bob: User) -> Chat:
-    """A chat of Alice's that somebody opened and read in."""
+    """A chat of Alice that an auditor opened and read."""
     now = timezone.now()
     actor = f"user:{bob.pk}"
     reading.open_chat(chat_id=chat.pk, actor=actor, reason=REASON, now=now)

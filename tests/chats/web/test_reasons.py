@@ -45,7 +45,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
 
     assert set(reasons.ORIGINS) == set(get_args(Origin))
     assert set(reasons.LEFT_OUT) == set(partition.REASONS)
-    # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
+    # The engine composes no prompt for the call that extracts a state.
     assert set(reasons.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
@@ -58,7 +58,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
     assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))
     assert tuple(reasons.FACT_KINDS) == factscan.KINDS
-    # A window is written by nobody.
+    # No model writes a window.
     assert set(RUNGS) == {"", *ladder.RUNGS} - {"window"}
 
 

@@ -171,7 +171,7 @@ def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     browser.post(words, {"form": "curl"})
     assert rows("content.downloaded") == [{"receipt": str(receipt.pk), "form": "curl"}]
 
-    # Another auditor, another chat, and the time after it ask anew; who edits policies cannot.
+    # Another auditor, another chat or a later time needs a new reason; policy editors cannot read.
     other = signed_in(person("otto", AUDITOR))
     assert "canary" not in other.get(words).content.decode()
     assert signed_in(person("oscar", OPERATOR)).get(words).status_code == 403

@@ -1,4 +1,4 @@
-"""Search for people: titles, messages, originals and summaries of one's own chats."""
+"""The search page: titles, messages, originals and summaries of the user's chats."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -188,7 +188,7 @@ def test_an_archive_that_a_policy_closed_since_is_not_searched(
     html = page.get(reverse("chats:search"), {"q": "compressor"}, headers=HTMX).content.decode()
     assert html.count("<mark>") == 1
     assert "newer" in html
-    # Under a window everything stands in the thread, so it is found too.
+    # A window leaves every message in the thread, so it is found too.
     summary(4, kind="window", text="", base=None)
     assert found(page, "compressor").count("<mark>") == 2
 

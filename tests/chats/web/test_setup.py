@@ -282,10 +282,10 @@ def test_a_price_that_is_none_is_refused_and_kept(page: Client, operator: User, 
     assert "at most 8 letters" in long.content.decode()
 
 
-@pytest.mark.parametrize("deed", ["", "test", "prices", "disconnect"])
-def test_only_an_operator_touches_a_server(page: Client, deed: str) -> None:
+@pytest.mark.parametrize("action", ["", "test", "prices", "disconnect"])
+def test_only_an_operator_touches_a_server(page: Client, action: str) -> None:
     ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
-    assert page.post(f"/setup/m/{deed}").status_code == 403
+    assert page.post(f"/setup/m/{action}").status_code == 403
     assert ProviderAccount.objects.filter(name="Mine").exists()
 
 

@@ -1,4 +1,4 @@
-"""The versions of a chat's state: what each changed in which message, and the way back."""
+"""The versions of a chat's state: the changes of each, their message, and restoring one."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The state of a chat on its pages: shown, corrected, emptied, and nobody else's."""
+"""The state pages of a chat: view, correct and clear it; other users have no access."""
 
 import re
 from collections.abc import Callable
@@ -193,7 +193,7 @@ def test_fields_that_were_left_alone_are_not_called_typed(
     said = {"f2": "Oslo", "f4": "3", "f5": '["a window"]'}
     answer = page.post(address(chat), {"version": 1, **EMPTY, **said})
     assert [(field.label, field.value) for field in answer.context["typed"]] == [("people", "3")]
-    # Of a version that nobody knows, all that is not in force may have been typed.
+    # For an unknown version, every inactive value may have been typed.
     answer = page.post(address(chat), {"version": "x", **EMPTY, **said})
     assert [field.label for field in answer.context["typed"]] == ["Destination", "people", "wishes"]
 
@@ -298,7 +298,7 @@ def test_two_corrections_at_once_leave_one(
     one = corrections.state_in(chat=chat)
     corrections.correct(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
     with pytest.raises(StateChanged):
-        # The slower one passed its own look at the version before.
+        # The slower request passed its own version check earlier.
         corrections.changed(one, user=alice, kind="corrected", values={}, now=now)
     assert newest(chat).version == 2
 

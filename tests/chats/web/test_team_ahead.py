@@ -1,4 +1,4 @@
-"""What a team's chat says before a message is sent: whom `@` calls, who replies, what it takes."""
+"""A team's chat before a message is sent: mentions, responders, and the cost in tokens."""
 
 import re
 from collections.abc import Callable
@@ -32,14 +32,14 @@ def names(html: str) -> list[str]:
 
 
 def line(chat: Chat) -> str:
-    """What the meter says of the next message."""
+    """Return the meter's text for the next message."""
     chat = Chat.objects.select_related("active_branch", "model", "owner").get(pk=chat.pk)
     ahead = meter_view(chat=chat).ahead
     return ahead.line if ahead else ""
 
 
 def notes(chat: Chat) -> str:
-    """What it says beside that."""
+    """Return the rest of its text."""
     ahead = meter_view(chat=chat).ahead
     return " ".join(ahead.notes) if ahead else ""
 
@@ -84,7 +84,7 @@ def test_a_message_box_that_comes_back_offers_them_too(
     assert names(answer.content.decode()) == ["Planner", "Critic", "all"]
 
 
-# What it takes
+# Tokens
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_it_takes_as_many_statements_in_a_long_chat(
     assert few - statements() <= 8
 
 
-# What it costs
+# Cost
 
 
 def test_where_the_model_has_a_price_the_cost_stands_beside(

@@ -47,12 +47,12 @@ def at(team: Team, rest: str = "") -> str:
 
 
 def words(page: Client, chat: Chat) -> str:
-    """What the chat's page says."""
+    """Return the text of the chat page."""
     return opened(page, url(chat)).words
 
 
 def source(page: Client, chat: Chat) -> str:
-    """The chat's page as it is sent, without the white space around its tags."""
+    """Return the HTML of the chat page without white space around tags."""
     return tight(page.get(url(chat)).content.decode())
 
 
@@ -64,7 +64,7 @@ def article(page: Client, chat: Chat, message: Message) -> str:
 
 
 def error_at(html: str, place: int) -> str:
-    """The sentence that stands at an agent of the form; empty if none does."""
+    """Return the error of an agent in the form, or an empty string."""
     found = re.search(rf'id="agent-{place}-error">.*?<span>(.*?)</span>', tight(html))
     return markup.unescape(found[1]) if found else ""
 
@@ -83,7 +83,7 @@ def spoken(chat: Chat, seq: int) -> Message:
 
 @pytest.fixture
 def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
-    """Makes a team of Alice's, or one for everybody."""
+    """Create a team of Alice, or one for all users."""
 
     def make(*agents: str | AgentDraft, shared: bool = False, **values: Any) -> Team:
         user = as_admin(alice) if shared else alice
@@ -115,7 +115,7 @@ def play(made: Made, alice: User, chat: Chat, work: Work, now: datetime) -> Play
 
 @pytest.fixture
 def admins_page(bob: User) -> Client:
-    """The browser of Bob, who may change policies."""
+    """The browser of Bob, a policy editor."""
     client = Client()
     client.force_login(as_admin(bob))
     return client
@@ -299,7 +299,7 @@ def test_a_preview_says_what_each_agent_would_be_told(page: Client, demo_model: 
     assert "Instructions sent before the messages" in ann
     assert "Be brief. You are Ann, a member of a team" in ann
     assert "The team's task: First line second" in ann
-    # One that rests is no mate: nobody calls it.
+    # An inactive agent cannot be called, so it is not a teammate.
     assert "Your mates are Cleo (a person)." in ann
     assert "Your mates are Ann, Cleo (a person)." in ben
     assert "Instructions sent" not in cleo
@@ -311,7 +311,7 @@ REFUSED = {
     "no name": ({"agent-1-name": " "}, 1, "Give each member a name."),
     "a name of the team": ({"agent-1-name": "all"}, 1, "is reserved in a team"),
     "a bracket": ({"agent-0-name": "A]"}, 0, "routing uses"),
-    "a twin": ({"agent-1-name": "ANN"}, 1, "cannot be told apart"),
+    "a twin": ({"agent-1-name": "ANN"}, 1, "are the same name"),
     "a space": ({"agent-0-name": "Ann "}, 0, "begins or ends with a space"),
     "no window": ({"agent-0-window_size": "many"}, 0, "The window of Ann is -1."),
     "a large window": ({"agent-1-window_size": "101"}, 1, "up to 100"),
@@ -355,7 +355,7 @@ REFUSED_WHOLE = {
     "all rest": ({"agent-0-rests": "on"}, "needs at least one active agent"),
     "a routing": ({"routing": "model"}, "Choose one of these routings"),
     "no hops": ({"hop_limit": "0"}, "a limit of 1 to 50 replies"),
-    "hops that are no number": ({"hop_limit": "1e3"}, "a limit of 1 to 50 replies"),
+    "hops that are not a number": ({"hop_limit": "1e3"}, "a limit of 1 to 50 replies"),
     "other digits": ({"hop_limit": "٣"}, "a limit of 1 to 50 replies"),
     "tokens": ({"token_limit": "9" * 12}, "1 to 10,000,000 tokens"),
     "seconds": ({"seconds_limit": ""}, "1 to 86,400 seconds"),
@@ -483,7 +483,7 @@ def test_a_refused_change_and_the_buttons_leave_the_team(page: Client, made: Mad
     team = made("Ann", "Ben")
     refused = submitted(page, at(team), do="save", **{"agent-1-name": "Ann"})
     assert refused.status_code == 422
-    assert "cannot be told apart" in error_at(refused.content.decode(), 1)
+    assert "are the same name" in error_at(refused.content.decode(), 1)
     added = submitted(page, at(team), do="add")
     assert added.status_code == 200
     assert Page(added.content.decode()).fields["agents"] == ["3"]
@@ -806,7 +806,7 @@ def test_what_a_program_says_for_a_member_is_shown_as_it_was_said(alice: User) -
 
 
 def round_words(page: Client, chat: Chat) -> str:
-    """What the page says of the newest round; empty if nothing."""
+    """Return the page's text about the newest round, or an empty string."""
     found = re.search(
         '<div id="round"[^>]*>(<section.*?</section>|<p.*?</p>)</div>', source(page, chat)
     )

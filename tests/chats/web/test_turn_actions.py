@@ -1,4 +1,4 @@
-"""Stop, try again, continue, keep: each shows the thread's end as it is now."""
+"""Stop, retry, continue, keep: each shows the current end of the thread."""
 
 import re
 from collections.abc import Callable

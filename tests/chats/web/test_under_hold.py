@@ -1,4 +1,4 @@
-"""What a legal hold covers is not erased; the wish is kept and done after the hold."""
+"""A legal hold postpones erasures; they run after the hold ends."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ WHY: Mapping[str, Any] = {"case": "2026-17", "reason": "Dispute", "actor": "user
 
 
 def hold(level: str = "chat", *, now: datetime | None = None, **target: Any) -> LegalHold:
-    """A hold that stands."""
+    """An active hold."""
     return holds.place(level=level, now=now or timezone.now(), **WHY, **target)
 
 
@@ -43,7 +43,7 @@ def ended(row: LegalHold) -> None:
 
 
 def fulfilled(sent: Sent) -> list[str]:
-    """The wishes that the sweep asks to carry out, carried out."""
+    """Run the pending erasures that the sweep enqueues."""
     sent.clear()
     with TestCase.captureOnCommitCallbacks(execute=True):
         recover.enqueue_erasures(now=timezone.now())
@@ -84,7 +84,7 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     archive = tight(fresh.get("/chats/archive").content.decode())
     assert "Under a legal hold; will be erased once it has ended" in archive
 
-    # A hundred days later the hold still stands, and neither door nor sweep gets past it.
+    # After 100 days the hold is still active: neither a request nor the sweep erases anything.
     later = timezone.now() + timedelta(days=100)
     assert not expired(now=later).exists()
     assert not erasure.erase_expired(chat_id=chat.pk, now=later)
@@ -112,7 +112,7 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     assert refused.status_code == 409
     assert "Until then the message remains visible." in refused.content.decode()
     assert "Cancel erasure" in refused.content.decode()
-    # Asked again, the same wish is kept.
+    # A repeated request keeps the same pending erasure.
     assert fresh.post(where).status_code == 409
     assert ErasureWish.objects.get().message == said
     assert "The door code is 7781." in fresh.get(url(chat)).content.decode()

@@ -1,4 +1,4 @@
-"""The page's word that somebody begins to write: who may say it, how often, and what it costs."""
+"""Cache warm-up requests of the page: permission, frequency, and cost."""
 
 from datetime import timedelta
 from typing import Any

@@ -20,7 +20,7 @@ FORM = {"url": [URL], "events": ["turn.finished", "message.added"]}
 
 @pytest.fixture
 def fresh(page: Client) -> Client:
-    """Alice, who has just signed in."""
+    """Alice, signed in a moment ago."""
     signed_in_at(page, 0)
     return page
 
